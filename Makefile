@@ -1,0 +1,28 @@
+# Two commands do everything: `make demo` and `make test`. Both set up what they need in .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test lint bench clean
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@
+
+demo: $(READY)  ## train, compare, leave a page to look at
+	$(BIN)/python examples/quickstart.py
+
+test: lint  ## lint, type-check, run the whole suite
+	$(BIN)/pytest -q
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+bench: $(READY)  ## ratios against peers and against the memory limit
+	$(BIN)/python benchmarks/filters.py
+
+clean:
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,181 @@
+"""The contract every filter keeps: g <- g + (h * g), where h is a causal low-pass filter of gain lamb.
+
+A filter is pure arithmetic on lists of tensors. It knows no optimizer, no parameter and no step schedule;
+`grokfast.attach` decides when it runs.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+State = dict[str, Tensor]
+Init = Literal["first", "zero"]
+
+
+class Slow(NamedTuple):
+    """The slow part of many gradients, kept unscaled: `scale * tensors[i]` belongs to gradient i."""
+
+    tensors: list[Tensor]
+    scale: float
+
+
+class Filter(abc.ABC):
+    """A causal linear filter of gradients over training steps.
+
+    All tensors passed to one call share dtype, device and the number of gradients seen before (`count`).
+
+    Attributes:
+        lamb: gain of the slow part.
+        slow_only: replace the gradient by the slow part instead of adding to it (the paper's Q1 ablation).
+    """
+
+    lamb: float
+    slow_only: bool
+
+    tunable: ClassVar[tuple[str, ...]] = ("lamb",)
+    """Hyper-parameters that may change during training without touching the state."""
+
+    def __post_init__(self) -> None:
+        check_number("lamb", self.lamb, low=0.0)
+        check_bool("slow_only", self.slow_only)
+
+    @abc.abstractmethod
+    def new_state(self, grad: Tensor) -> State:
+        """The empty state of one tensor: zeros, never aliasing `grad`."""
+
+    @abc.abstractmethod
+    def advance(self, grads: list[Tensor], states: list[State], count: int) -> Slow | None:
+        """Move the states one step on and give the slow part; None while there is none yet."""
+
+    @abc.abstractmethod
+    def slow(self, state: State, count: int) -> Tensor:
+        """The slow part of one tensor after `count` gradients, without lamb."""
+
+    @abc.abstractmethod
+    def coefficients(self) -> tuple[list[float], list[float]]:
+        """(b, a) of the slow part's transfer function B(z) / A(z), without lamb, with a[0] = 1."""
+
+    def update(self, grads: list[Tensor], states: list[State], count: int, *, active: bool = True) -> None:
+        """Take one step: advance the states and, where `active`, edit the gradients in place."""
+        slow = self.advance(grads, states, count)
+        if active and slow is not None:
+            mix(grads, slow.tensors, slow.scale * self.lamb, self.slow_only)
+
+    def frequency_response(self, w: Any, *, of: Literal["h", "1+h"] = "h") -> Tensor:
+        """The transfer function at angular frequencies `w` (radians per step), as complex128.
+
+        Args:
+            w: number, sequence, array or tensor of frequencies; pi is the fastest oscillation there is.
+            of: `"h"` for the slow part with its gain, H(w); `"1+h"` for what the optimizer receives, which is
+                1 + H(w), or H(w) alone for a slow-only filter.
+
+        Example:
+            >>> abs(EMA(alpha=0.98, lamb=2.0).frequency_response(0.0, of="1+h")).item()
+            3.0
+        """
+        if of not in ("h", "1+h"):
+            raise ValueError(f'of must be "h" or "1+h", got {of!r}')
+        b, a = self.coefficients()
+        z = torch.exp(-1j * torch.as_tensor(w, dtype=torch.float64))
+        response = self.lamb * polynomial(b, z) / polynomial(a, z)
+        return response + 1.0 if of == "1+h" and not self.slow_only else response
+
+    def cutoff_frequency(self) -> float | None:
+        """Lowest frequency (cycles per step) where |H| falls 3 dB below its value at 0; None if it never does."""
+        return half_power_frequency(*self.coefficients())
+
+
+def mix(grads: list[Tensor], slow: list[Tensor], gain: float, slow_only: bool) -> None:
+    """g <- g + gain * slow, or g <- gain * slow."""
+    if slow_only:
+        torch._foreach_zero_(grads)
+    torch._foreach_add_(grads, slow, alpha=gain)
+
+
+def state_like(grad: Tensor, *leading: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Zeros in the shape of `grad`, with `leading` dimensions in front, in a dtype that can hold an average."""
+    if leading:
+        return torch.zeros(*leading, *grad.shape, dtype=dtype or state_dtype(grad), device=grad.device)
+    return torch.zeros_like(grad, dtype=dtype or state_dtype(grad))
+
+
+def state_dtype(grad: Tensor) -> torch.dtype:
+    # A bf16 average of a constant 1 at alpha 0.98 stalls at 0.879: the increments round away.
+    return torch.float32 if grad.dtype in (torch.bfloat16, torch.float16) else grad.dtype
+
+
+def all_finite(grads: list[Tensor], scale: Tensor | None = None) -> bool:
+    """Whether no gradient holds inf or NaN, by the multi-tensor kernel of GradScaler; divides by `scale` if given."""
+    kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+    for grad in grads:
+        kinds.setdefault((grad.dtype, grad.device), []).append(torch.view_as_real(grad) if grad.is_complex() else grad)
+    for (_, device), tensors in kinds.items():
+        found = torch.zeros(1, device=device)
+        inverse = torch.ones(1, device=device) if scale is None else scale.to(device).double().reciprocal().float()
+        torch._amp_foreach_non_finite_check_and_unscale_(tensors, found, inverse)
+        if found.item():
+            return False
+    return True
+
+
+def polynomial(coefficients: Sequence[float], z: Tensor) -> Tensor:
+    """c[0] + c[1] z + c[2] z^2 + ... by Horner's rule."""
+    total = torch.zeros_like(z)
+    for c in reversed(coefficients):
+        total = total * z + c
+    return total
+
+
+def half_power_frequency(b: Sequence[float], a: Sequence[float], points: int = 1 << 14) -> float | None:
+    """First frequency in (0, 0.5] with |H(f)|^2 = |H(0)|^2 / 2: bracketed on a grid, then bisected."""
+
+    def excess(f: Tensor) -> Tensor:
+        z = torch.exp(-2j * math.pi * f)
+        return (polynomial(b, z) / polynomial(a, z)).abs().square() - level
+
+    zero = torch.zeros((), dtype=torch.float64)
+    level = (sum(b) / sum(a)) ** 2 / 2
+    grid = torch.logspace(-8, math.log10(0.5), points, dtype=torch.float64)
+    below = torch.nonzero(excess(grid) <= 0)
+    if len(below) == 0:
+        return None
+    first = int(below[0])
+    low, high = (grid[first - 1] if first else zero), grid[first]
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
+    return float(high)
+
+
+def check_number(name: str, value: object, *, low: float, high: float = math.inf) -> None:
+    """Raise unless `value` is a number in [low, high)."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number in [{low:g}, {high:g}), got {value!r}")
+    if not low <= value < high:
+        raise ValueError(f"{name} must be in [{low:g}, {high:g}), got {value!r}")
+
+
+def check_count(name: str, value: object, *, low: int = 1) -> None:
+    """Raise unless `value` is an integer >= low."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer >= {low}, got {value!r}")
+    if value < low:
+        raise ValueError(f"{name} must be an integer >= {low}, got {value!r}")
+
+
+def check_bool(name: str, value: object) -> None:
+    """Raise unless `value` is True or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+
+
+def check_choice(name: str, value: object, choices: Sequence[object]) -> None:
+    """Raise unless `value` is one of `choices`."""
+    if not any(value is c or (type(value) is type(c) and value == c) for c in choices):
+        raise ValueError(f"{name} must be one of {', '.join(repr(c) for c in choices)}, got {value!r}")

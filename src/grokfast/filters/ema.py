@@ -1,0 +1,139 @@
+"""EMA low-pass filter (Algorithm 2): m <- alpha m + (1 - alpha) g;  g <- g + lamb m."""
+
+from __future__ import annotations
+
+import functools
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from grokfast.filters.base import Filter, Init, Slow, State, check_bool, check_choice, check_number, state_like
+
+
+@dataclass(frozen=True, kw_only=True)
+class EMA(Filter):
+    """Amplify slow gradients by an exponential moving average, at the memory of one more gradient.
+
+    m_1 = g_1,  m_t = alpha m_{t-1} + (1 - alpha) g_t,  g_t <- g_t + lamb m_t
+
+    Args:
+        alpha: memory of the average, in [0, 1). The paper recommends 0.8 to 0.99.
+        lamb: gain of the average, >= 0. The paper recommends 0.1 to 5.
+        slow_only: use lamb m alone.
+        init: `"first"` seeds the average with the first gradient, `"zero"` with zeros.
+        compile: fuse the step into one kernel by `torch.compile`. Pays for large models; the first step then
+            takes up to a minute. Where no compiler works, the plain kernel runs instead, with one warning.
+
+    Example:
+        >>> grad = torch.ones(3)
+        >>> ema = EMA(alpha=0.98, lamb=2.0)
+        >>> ema.update([grad], [ema.new_state(grad)], 0)
+        >>> grad
+        tensor([3., 3., 3.])
+
+    Reference: Lee et al., 2024, Algorithm 2.
+    """
+
+    alpha: float = 0.98
+    lamb: float = 2.0
+    slow_only: bool = False
+    init: Init = "first"
+    compile: bool = False
+
+    tunable: ClassVar[tuple[str, ...]] = ("alpha", "lamb")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("alpha", self.alpha, low=0.0, high=1.0)
+        check_choice("init", self.init, ("first", "zero"))
+        check_bool("compile", self.compile)
+
+    def new_state(self, grad: Tensor) -> State:
+        return {"slow": state_like(grad)}
+
+    def advance(self, grads: list[Tensor], states: list[State], count: int) -> Slow:
+        slow = [state["slow"] for state in states]
+        if count == 0 and self.init == "first":
+            # The first gradient seeds the average; zeros would damp the first 1/(1-alpha) steps.
+            torch._foreach_copy_(slow, grads)
+        elif slow[0].dtype == grads[0].dtype:
+            torch._foreach_lerp_(slow, grads, 1 - self.alpha)
+        else:
+            torch._foreach_mul_(slow, self.alpha)
+            torch._foreach_add_(slow, grads, alpha=1 - self.alpha)
+        return Slow(slow, 1.0)
+
+    def update(self, grads: list[Tensor], states: list[State], count: int, *, active: bool = True) -> None:
+        if not (self.compile and active and count > 0):
+            return super().update(grads, states, count, active=active)
+        # Scalars travel as tensors: a scheduled lamb must not trigger a new compilation.
+        weight, gain = torch.tensor(1 - self.alpha), torch.tensor(self.lamb)
+        _fused()(grads, [state["slow"] for state in states], weight, gain, self.slow_only)
+
+    def slow(self, state: State, count: int) -> Tensor:
+        return state["slow"]
+
+    def coefficients(self) -> tuple[list[float], list[float]]:
+        return [1 - self.alpha], [1.0, -self.alpha]
+
+    @property
+    def window_size(self) -> float:
+        """The window of the same reach by the paper's rule alpha^w = 0.1."""
+        return math.log(0.1) / math.log(self.alpha) if self.alpha > 0 else 1.0
+
+    @classmethod
+    def from_window(cls, window_size: float, **options: Any) -> EMA:
+        """The EMA that has forgotten 90% of a gradient after `window_size` steps: alpha^w = 0.1.
+
+        >>> round(EMA.from_window(100).alpha, 3)
+        0.977
+        """
+        check_number("window_size", window_size, low=1.0)
+        return cls(alpha=0.1 ** (1 / window_size), **options)
+
+    @classmethod
+    def from_speedup(cls, speedup: float, **options: Any) -> EMA:
+        """The paper's rule for aiming at N times faster generalisation: alpha^N = 0.1."""
+        check_number("speedup", speedup, low=1.0)
+        return cls.from_window(speedup, **options)
+
+    @classmethod
+    def from_cutoff(cls, cutoff: float, **options: Any) -> EMA:
+        """The EMA whose gain falls by 3 dB at `cutoff` cycles per step, from |H|^2 = 1/2 solved for alpha."""
+        check_number("cutoff", cutoff, low=math.ulp(0.0), high=0.5)
+        c = 2 - math.cos(2 * math.pi * cutoff)
+        return cls(alpha=c - math.sqrt(c * c - 1), **options)
+
+
+def _kernel(grads: list[Tensor], slow: list[Tensor], weight: Tensor, gain: Tensor, slow_only: bool) -> None:
+    for g, m in zip(grads, slow, strict=True):
+        m.lerp_(g.to(m.dtype), weight.to(m.dtype))
+        amplified = m * gain.to(m.dtype)
+        g.copy_(amplified if slow_only else g + amplified)
+
+
+@functools.cache
+def _fused() -> Callable[..., None]:
+    """`_kernel` through torch.compile, or itself from the first failed compilation on."""
+    from torch._dynamo.exc import TorchDynamoException
+
+    fast = torch.compile(_kernel)
+    broken = False
+
+    def run(*args: Any) -> None:
+        nonlocal broken
+        if not broken:
+            try:
+                return fast(*args)
+            except TorchDynamoException as error:
+                broken = True
+                reason = str(error).strip().splitlines()[0]
+                warnings.warn(f"torch.compile failed, using the plain EMA kernel: {reason}", stacklevel=2)
+        _kernel(*args)
+
+    return run

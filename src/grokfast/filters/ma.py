@@ -1,0 +1,130 @@
+"""MA low-pass filter (Algorithm 1) in O(1): total <- total - oldest + g;  g <- g + lamb total / window_size."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from grokfast.filters.base import (
+    Filter,
+    Slow,
+    State,
+    check_bool,
+    check_choice,
+    check_count,
+    check_number,
+    half_power_frequency,
+    state_like,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MA(Filter):
+    """Amplify slow gradients by the mean of the last `window_size` gradients.
+
+    A ring buffer holds the window and a running total its sum, so that a step costs the same for every window
+    size. A running total collects rounding errors for ever; here a second total is gathered afresh during each
+    lap of the ring and takes over at its end, so that an error lives for two windows at most.
+
+    Args:
+        window_size: number of gradients averaged, >= 1; the memory is that of `window_size + 2` gradients.
+        lamb: gain of the mean, >= 0.
+        slow_only: use lamb * mean alone.
+        warmup: leave gradients as they are until the window is full, as the released code does; False averages
+            what is there, as Algorithm 1 reads.
+        reduction: `"mean"`, or `"sum"` for the undivided window.
+        window_dtype: dtype of the stored window, None for that of the state. `torch.bfloat16` halves the
+            memory; each stored gradient is then rounded to 8 bits of mantissa.
+
+    Example:
+        >>> ma, grad = MA(window_size=2, lamb=1.0), torch.ones(1)
+        >>> state = ma.new_state(grad)
+        >>> ma.update([grad], [state], 0)   # fills the window
+        >>> ma.update([grad], [state], 1)
+        >>> grad
+        tensor([2.])
+
+    Reference: Lee et al., 2024, Algorithm 1.
+    """
+
+    window_size: int = 100
+    lamb: float = 5.0
+    slow_only: bool = False
+    warmup: bool = True
+    reduction: Literal["mean", "sum"] = "mean"
+    window_dtype: torch.dtype | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("window_size", self.window_size)
+        check_bool("warmup", self.warmup)
+        check_choice("reduction", self.reduction, ("mean", "sum"))
+        check_choice("window_dtype", self.window_dtype, (None, torch.float32, torch.bfloat16))
+
+    def new_state(self, grad: Tensor) -> State:
+        window = state_like(grad, self.window_size, dtype=self.window_dtype)
+        return {"window": window, "total": state_like(grad), "fresh": state_like(grad)}
+
+    def advance(self, grads: list[Tensor], states: list[State], count: int) -> Slow | None:
+        place = count % self.window_size
+        slots = [state["window"].select(0, place) for state in states]
+        total = [state["total"] for state in states]
+        fresh = [state["fresh"] for state in states]
+        torch._foreach_sub_(total, slots)
+        torch._foreach_copy_(slots, grads)
+        # Added from the slot, not from the gradient: what is subtracted later must be what was added.
+        torch._foreach_add_(total, slots)
+        torch._foreach_add_(fresh, slots)
+        if place == self.window_size - 1:
+            torch._foreach_copy_(total, fresh)
+            torch._foreach_zero_(fresh)
+        if self.warmup and count + 1 < self.window_size:
+            return None
+        return Slow(total, self._scale(count + 1))
+
+    def slow(self, state: State, count: int) -> Tensor:
+        return state["total"] * self._scale(count)
+
+    def coefficients(self) -> tuple[list[float], list[float]]:
+        return [self._scale(self.window_size)] * self.window_size, [1.0]
+
+    def _scale(self, count: int) -> float:
+        return 1.0 if self.reduction == "sum" else 1 / max(1, min(count, self.window_size))
+
+    @property
+    def alpha(self) -> float:
+        """The EMA memory of the same reach by the paper's rule alpha^w = 0.1."""
+        return 0.1 ** (1 / self.window_size)
+
+    @classmethod
+    def from_alpha(cls, alpha: float, **options: Any) -> MA:
+        """The window of the same reach as an EMA: alpha^w = 0.1.
+
+        >>> MA.from_alpha(0.98).window_size
+        114
+        """
+        check_number("alpha", alpha, low=math.ulp(0.0), high=1.0)
+        return cls(window_size=max(1, round(math.log(0.1) / math.log(alpha))), **options)
+
+    @classmethod
+    def from_speedup(cls, speedup: float, **options: Any) -> MA:
+        """The paper's rule for aiming at N times faster generalisation: w = N."""
+        check_number("speedup", speedup, low=1.0)
+        return cls(window_size=round(speedup), **options)
+
+    @classmethod
+    def from_cutoff(cls, cutoff: float, **options: Any) -> MA:
+        """The window whose gain falls by 3 dB nearest to `cutoff` cycles per step."""
+        check_number("cutoff", cutoff, low=math.ulp(0.0), high=0.5)
+        # |H| of a long window is |sinc(w f)|, which is 1/sqrt(2) at w f = 0.443; short ones need a look around.
+        guess = 0.4429 / cutoff
+        near = range(max(2, math.floor(guess) - 1), math.ceil(guess) + 2)
+
+        def miss(w: int) -> float:
+            return abs((half_power_frequency([1.0] * w, [1.0]) or 0.5) - cutoff)
+
+        return cls(window_size=min(near, key=miss), **options)

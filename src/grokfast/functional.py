@@ -1,0 +1,122 @@
+"""gradfilter_ema and gradfilter_ma with the signatures of the paper's appendix C, on the arithmetic of the filters.
+
+Call one of them between `loss.backward()` and `optimizer.step()`, once per optimizer step and never per micro-batch.
+`grokfast.attach` does the same without that duty, and takes care of AMP, accumulation, closures and checkpoints.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from grokfast.filters.base import Filter, State, all_finite
+from grokfast.filters.ema import EMA
+from grokfast.filters.ma import MA
+
+COUNT = "count"
+
+
+def gradfilter_ema(
+    m: nn.Module,
+    grads: dict[str, Tensor] | None = None,
+    alpha: float = 0.98,
+    lamb: float = 2.0,
+) -> dict[str, Tensor]:
+    """Add lamb times the exponential moving average of each gradient to it, in place (Algorithm 2).
+
+    Args:
+        m: the model, after `backward()`.
+        grads: what the last call returned; None at the first one.
+        alpha: memory of the average, in [0, 1).
+        lamb: gain of the average, >= 0.
+
+    Returns:
+        The average of each parameter by name, to be passed to the next call. Plain tensors: `torch.save` them.
+
+    Example:
+        >>> model, averages = nn.Linear(2, 1), None
+        >>> model(torch.ones(1, 2)).sum().backward()
+        >>> averages = gradfilter_ema(model, grads=averages, alpha=0.98, lamb=2.0)
+        >>> model.weight.grad
+        tensor([[3., 3.]])
+    """
+    averages = {} if grads is None else grads
+    states: dict[str, dict[str, Any]] = {name: {"slow": average, COUNT: 1} for name, average in averages.items()}
+    filter_module(m, EMA(alpha=alpha, lamb=lamb), states)
+    averages.update({name: state["slow"] for name, state in states.items()})
+    return averages
+
+
+def gradfilter_ma(
+    m: nn.Module,
+    grads: dict[str, dict[str, Any]] | None = None,
+    window_size: int = 100,
+    lamb: float = 5.0,
+    filter_type: Literal["mean", "sum"] = "mean",
+    warmup: bool = True,
+) -> dict[str, dict[str, Any]]:
+    """Add lamb times the mean of the last `window_size` gradients to each gradient, in place (Algorithm 1).
+
+    Args:
+        m: the model, after `backward()`.
+        grads: what the last call returned; None at the first one.
+        window_size: number of gradients averaged, >= 1.
+        lamb: gain of the mean, >= 0.
+        filter_type: `"mean"` or `"sum"` of the window.
+        warmup: leave gradients as they are until the window is full.
+
+    Returns:
+        The window of each parameter by name, to be passed to the next call. Not the deques of the paper's listing,
+        which cost O(window_size) per step, but the state of `grokfast.MA`: tensors and an int, ready for `torch.save`.
+
+    Example:
+        >>> model = nn.Linear(2, 1)
+        >>> model(torch.ones(1, 2)).sum().backward()
+        >>> windows = gradfilter_ma(model, window_size=1, lamb=5.0)
+        >>> model.weight.grad
+        tensor([[6., 6.]])
+    """
+    filter = MA(window_size=window_size, lamb=lamb, reduction=filter_type, warmup=warmup)
+    states = {} if grads is None else grads
+    for name, state in states.items():
+        if not isinstance(state, dict) or len(state.get("window", ())) != window_size:
+            kind = type(state).__name__
+            raise TypeError(
+                f"grads must come from gradfilter_ma with window_size {window_size}, got {kind} for {name!r}"
+            )
+    filter_module(m, filter, states)
+    return states
+
+
+@torch.no_grad()
+def filter_module(m: nn.Module, filter: Filter, states: dict[str, dict[str, Any]]) -> None:
+    """Filter all gradients of a module in place, making states where there are none."""
+    params = {name: p for name, p in m.named_parameters() if p.requires_grad and p.grad is not None}
+    if not all_finite([gradient(p) for p in params.values()]):
+        warnings.warn("inf or NaN in a gradient: the filter skips such steps", stacklevel=3)
+        return
+    for name, p in params.items():
+        if name not in states:
+            states[name] = {**filter.new_state(gradient(p)), COUNT: 0}
+    for names in batches(params, states):
+        count = states[names[0]][COUNT]
+        tensors: list[State] = [{k: v for k, v in states[name].items() if k != COUNT} for name in names]
+        filter.update([gradient(params[name]) for name in names], tensors, count)
+        for name in names:
+            states[name][COUNT] = count + 1
+
+
+def batches(params: dict[str, nn.Parameter], states: dict[str, dict[str, Any]]) -> Iterator[list[str]]:
+    groups: dict[Any, list[str]] = {}
+    for name, p in params.items():
+        groups.setdefault((states[name][COUNT], p.dtype, p.device), []).append(name)
+    yield from groups.values()
+
+
+def gradient(param: nn.Parameter) -> Tensor:
+    assert param.grad is not None
+    return param.grad

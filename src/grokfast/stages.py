@@ -1,0 +1,61 @@
+"""From when a filter acts: at a step, or once training has saturated (the paper's two-stage variant)."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+
+class Trigger(Protocol):
+    """Anything that says when the second stage begins, and whose progress fits into one integer."""
+
+    streak: int
+
+    @property
+    def fired(self) -> bool:
+        """True from the moment the second stage begins, for ever."""
+        ...
+
+
+class Saturation:
+    """Fires when an observed training metric has stayed beyond a level for `patience` observations in a row.
+
+    Give exactly one of `above` (for an accuracy) and `below` (for a loss), and call `observe` whenever the metric
+    is known, say once per epoch. Once fired it stays fired.
+
+    Args:
+        above: the level an increasing metric must reach.
+        below: the level a decreasing metric must reach.
+        patience: how many observations in a row must lie beyond the level, >= 1.
+
+    Example:
+        >>> saturated = Saturation(above=0.99, patience=2)
+        >>> [saturated.observe(accuracy) for accuracy in (0.5, 0.995, 0.98, 0.99, 1.0, 0.3)]
+        [False, False, False, False, True, True]
+    """
+
+    def __init__(self, *, above: float | None = None, below: float | None = None, patience: int = 1) -> None:
+        if (above is None) == (below is None):
+            raise ValueError(f"give exactly one of above and below, got above={above!r}, below={below!r}")
+        level = above if below is None else below
+        if isinstance(level, bool) or not isinstance(level, (int, float)) or not math.isfinite(level):
+            raise ValueError(f"{'above' if below is None else 'below'} must be a finite number, got {level!r}")
+        if isinstance(patience, bool) or not isinstance(patience, int) or patience < 1:
+            raise ValueError(f"patience must be an integer >= 1, got {patience!r}")
+        self.above, self.below, self.patience = above, below, patience
+        self.streak = 0
+
+    def observe(self, value: float) -> bool:
+        """Take in one value of the metric; True if the trigger has fired, now or before."""
+        if not self.fired:
+            beyond = value >= self.above if self.above is not None else value <= self.below  # type: ignore[operator]
+            self.streak = self.streak + 1 if beyond else 0
+        return self.fired
+
+    @property
+    def fired(self) -> bool:
+        return self.streak >= self.patience
+
+    def __repr__(self) -> str:
+        level = f"above={self.above}" if self.above is not None else f"below={self.below}"
+        return f"Saturation({level}, patience={self.patience}, streak={self.streak})"
