@@ -96,24 +96,28 @@ def gradfilter_ma(
 def filter_module(m: nn.Module, filter: Filter, states: dict[str, dict[str, Any]]) -> None:
     """Filter all gradients of a module in place, making states where there are none."""
     params = {name: p for name, p in m.named_parameters() if p.requires_grad and p.grad is not None}
-    if not all_finite([gradient(p) for p in params.values()]):
+    batches = list(batch_names(params, states))
+    if not all(all_finite([gradient(params[name]) for name in names]) for names in batches):
         warnings.warn("inf or NaN in a gradient: the filter skips such steps", stacklevel=3)
         return
-    for name, p in params.items():
-        if name not in states:
-            states[name] = {**filter.new_state(gradient(p)), COUNT: 0}
-    for names in batches(params, states):
+    for names in batches:
+        grads = [gradient(params[name]) for name in names]
+        for name, grad in zip(names, grads, strict=True):
+            if name not in states:
+                states[name] = {**filter.new_state(grad), COUNT: 0}
         count = states[names[0]][COUNT]
         tensors: list[State] = [{k: v for k, v in states[name].items() if k != COUNT} for name in names]
-        filter.update([gradient(params[name]) for name in names], tensors, count)
+        filter.update(grads, tensors, count)
         for name in names:
             states[name][COUNT] = count + 1
 
 
-def batches(params: dict[str, nn.Parameter], states: dict[str, dict[str, Any]]) -> Iterator[list[str]]:
+def batch_names(params: dict[str, nn.Parameter], states: dict[str, dict[str, Any]]) -> Iterator[list[str]]:
+    """Names of parameters that one filter call can take: same count, dtype and device."""
     groups: dict[Any, list[str]] = {}
     for name, p in params.items():
-        groups.setdefault((states[name][COUNT], p.dtype, p.device), []).append(name)
+        count = states[name][COUNT] if name in states else 0
+        groups.setdefault((count, p.dtype, p.device), []).append(name)
     yield from groups.values()
 
 

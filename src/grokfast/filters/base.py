@@ -112,16 +112,12 @@ def state_dtype(grad: Tensor) -> torch.dtype:
 
 def all_finite(grads: list[Tensor], scale: Tensor | None = None) -> bool:
     """Whether no gradient holds inf or NaN, by the multi-tensor kernel of GradScaler; divides by `scale` if given."""
-    kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
-    for grad in grads:
-        kinds.setdefault((grad.dtype, grad.device), []).append(torch.view_as_real(grad) if grad.is_complex() else grad)
-    for (_, device), tensors in kinds.items():
-        found = torch.zeros(1, device=device)
-        inverse = torch.ones(1, device=device) if scale is None else scale.to(device).double().reciprocal().float()
-        torch._amp_foreach_non_finite_check_and_unscale_(tensors, found, inverse)
-        if found.item():
-            return False
-    return True
+    device = grads[0].device
+    tensors = [torch.view_as_real(grad) for grad in grads] if grads[0].is_complex() else grads
+    found = torch.zeros(1, device=device)
+    inverse = torch.ones(1, device=device) if scale is None else scale.to(device).double().reciprocal().float()
+    torch._amp_foreach_non_finite_check_and_unscale_(tensors, found, inverse)
+    return not found.item()
 
 
 def polynomial(coefficients: Sequence[float], z: Tensor) -> Tensor:

@@ -1,0 +1,65 @@
+"""How a filter's state lies in an optimizer: `grokfast_*` entries of `optimizer.state[p]`, beside the optimizer's own.
+
+There it goes wherever the optimizer's state goes: into `state_dict()`, deep copies and distributed checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from grokfast.filters.base import Filter, State
+
+PREFIX = "grokfast_"
+COUNT = "grokfast_count"  # gradients of this parameter that the filter has seen
+STEP = "grokfast_step"  # optimizer steps when it saw the last one
+STREAK = "grokfast_streak"  # progress of the trigger that starts the second stage; in saved entries only
+Entry = dict[str, Any]
+
+
+def new_entry(filter: Filter, grad: Tensor) -> Entry:
+    """The entry of a parameter whose first gradient is `grad`, before the filter has seen it."""
+    return {**{PREFIX + name: tensor for name, tensor in filter.new_state(grad).items()}, COUNT: 0, STEP: 0}
+
+
+def tensors_of(entry: Entry) -> State:
+    """The filter's tensors in an entry, by the filter's own names for them."""
+    return {key[len(PREFIX) :]: value for key, value in entry.items() if is_ours(key) and isinstance(value, Tensor)}
+
+
+def is_ours(key: object) -> bool:
+    return isinstance(key, str) and key.startswith(PREFIX)
+
+
+def take_out(optimizer: Optimizer, state_dict: dict[str, Any]) -> tuple[dict[Tensor, Entry], dict[str, Any]]:
+    """Split a state dict into our entries by parameter and the rest, leaving the original as it is."""
+    saved = [key for group in state_dict["param_groups"] for key in group["params"]]
+    current = [param for group in optimizer.param_groups for param in group["params"]]
+    state = state_dict["state"]
+    # Lengths that differ are the optimizer's to complain about.
+    ours = {param: state[key] for key, param in zip(saved, current, strict=False) if COUNT in state.get(key, {})}
+    rest = {key: {k: v for k, v in entry.items() if not is_ours(k)} for key, entry in state.items()}
+    return ours, {**state_dict, "state": {key: entry for key, entry in rest.items() if entry}}
+
+
+def fit(filter: Filter, entries: Mapping[Tensor, Entry]) -> dict[Tensor, Entry]:
+    """Copies of saved entries, in the dtypes and on the devices needed; ValueError if they are not `filter`'s."""
+    fitted: dict[Tensor, Entry] = {}
+    for param, entry in entries.items():
+        wanted = filter.new_state(torch.empty_like(param, device="meta"))
+        found = tensors_of(entry)
+        if {k: t.shape for k, t in found.items()} != {k: t.shape for k, t in wanted.items()}:
+            shape = tuple(param.shape)
+            expected, got = describe(wanted), describe(found)
+            raise ValueError(f"saved filter state must fit {filter} on shape {shape}: expected {expected}, got {got}")
+        tensors = {PREFIX + k: t.to(param.device, wanted[k].dtype, copy=True) for k, t in found.items()}
+        fitted[param] = {**tensors, **{k: entry[k] for k in (COUNT, STEP, STREAK) if k in entry}}
+    return fitted
+
+
+def describe(state: State) -> str:
+    return ", ".join(f"{name} {tuple(t.shape)}" for name, t in sorted(state.items())) or "nothing"
