@@ -96,13 +96,18 @@ each_optimizer = pytest.mark.parametrize("case", ALL_OPTIMIZERS, ids=str)
 def allow_capturable_on_cpu(case: OptimizerCase, monkeypatch: pytest.MonkeyPatch) -> None:
     """torch offers capturable steps on accelerators only, by a check; behind it they run on the CPU as well."""
     if case.options.get("capturable"):
-        module = sys.modules[case.kind.__module__]
-        monkeypatch.setattr(module, "_get_capturable_supported_devices", lambda supports_xla=True: ["cpu"])
+        for module in {sys.modules[base.__module__] for base in case.kind.__mro__}:
+            name = "_get_capturable_supported_devices"
+            monkeypatch.setattr(module, name, lambda supports_xla=True: ["cpu"], raising=False)
 
 
 def make_params(shapes: list[tuple[int, ...]], dtype: torch.dtype = torch.float64, seed: int = 0) -> list[nn.Parameter]:
     generator = torch.Generator().manual_seed(seed)
     return [nn.Parameter(torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)) for shape in shapes]
+
+
+def sgd(*params: nn.Parameter, **options: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(params, lr=0.1, **options)
 
 
 def make_signal(steps: int, *shape: int, seed: int = 0) -> np.ndarray:

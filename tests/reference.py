@@ -1,4 +1,4 @@
-"""The equations of all filters, slow and obvious, in float64. A signal has shape (steps, ...), its newest value last."""
+"""The equations of all filters, slow and obvious, in float64. A signal has shape (steps, ...), newest value last."""
 
 from __future__ import annotations
 

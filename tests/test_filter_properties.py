@@ -2,13 +2,13 @@
 
 import numpy as np
 import torch
-from cases import make_signal
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import filtered, slow_part
 from torch import Tensor
 
+from cases import make_signal
 from grokfast import EMA, FIR, IIR, MA, Butterworth, Filter
+from reference import filtered, slow_part
 
 # Error of one rounding, relative to the largest value there is.
 ROUNDING = {
@@ -43,7 +43,7 @@ def filters(draw: st.DrawFn) -> Filter:
     if kind is Butterworth:
         return Butterworth(draw(st.integers(1, 5)), draw(st.floats(0.02, 0.45)), **common)
     poles = draw(st.lists(st.floats(-0.95, 0.95), min_size=0, max_size=3))
-    return IIR(draw(st.lists(st.floats(-1, 1), min_size=1, max_size=4)), np.poly(poles).reshape(-1), **common)
+    return IIR(draw(st.lists(st.floats(-1, 1), min_size=1, max_size=4)), np.atleast_1d(np.poly(poles)), **common)
 
 
 def with_layout(grad: Tensor, layout: str) -> Tensor:

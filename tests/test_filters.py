@@ -5,16 +5,16 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from cases import A, B, ONE_OF_EACH, TAPS, each_filter, each_kind, make_signal, relative_error, run_filter
-from reference import filtered, slow_part
 
+from cases import ONE_OF_EACH, TAPS, A, B, each_filter, each_kind, make_signal, relative_error, run_filter
 from grokfast import EMA, FIR, IIR, MA, Butterworth, Filter
+from reference import filtered, slow_part
 
 PAPER_SIZES = {
     "ema": EMA(alpha=0.98, lamb=2.0),
     "ma": MA(window_size=100, lamb=5.0),
     "butterworth": Butterworth(4, 0.01, 2.0),
-    "fir": FIR(np.hamming(100) / np.hamming(100).sum(), 5.0),
+    "fir": FIR(np.hamming(25) / np.hamming(25).sum(), 5.0),
 }
 
 

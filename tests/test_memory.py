@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from cases import ALL_FILTERS, each_filter
 from torch.profiler import ProfilerActivity, profile
 
 import grokfast
+from cases import ALL_FILTERS, each_filter
 from grokfast import EMA, MA, Filter
 
 

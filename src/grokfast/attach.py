@@ -42,6 +42,9 @@ def attach(
             gradients of this step as they are and warns once; `"raise"` raises `FloatingPointError` before anything
             has changed. Steps that a `GradScaler` discards are always skipped silently.
 
+    Gradients are edited in place, once per backward pass: call `zero_grad()` between steps as usual. A second `step()`
+    on the same gradients would amplify them again.
+
     Returns:
         A handle: `remove()`, `enabled`, `apply()`, `state`, `slow(p)`, `memory_bytes`.
 
@@ -138,14 +141,20 @@ class Attachment:
         Needed only to clip what the filter made: `backward(); handle.apply(); clip_grad_norm_(...); step()`.
         Under a GradScaler call `scaler.unscale_(optimizer)` first.
         """
+        if not self._hooks:
+            raise RuntimeError("the filter was detached by remove(): attach it again")
         if self._applied:
             raise RuntimeError("apply() was called already since the last optimizer step")
-        self._applied = self._filter_gradients()
+        # Not finite: a GradScaler may be about to discard the step. If it is taken, its hook will complain.
+        self._applied = self._filter_gradients(complain=False)
 
     def remove(self) -> None:
         """Detach the filter and drop its state, leaving the optimizer as if it had never been attached."""
+        if not self._hooks:
+            return
         for hook in self._hooks:
             hook.remove()
+        self._hooks = ()
         _attached.discard(self.optimizer)
         self._pending.clear()
         for param, entry in list(self.optimizer.state.items()):
@@ -193,22 +202,27 @@ class Attachment:
             self._pending.clear()
 
     @torch.no_grad()
-    def _filter_gradients(self) -> bool:
+    def _filter_gradients(self, *, complain: bool = True) -> bool:
         """Run the filter on all gradients there are; False if it left them and its state alone."""
-        batches = collect(self.optimizer, self._tuning, self._entry)
+        everything = collect(self.optimizer, self._tuning, self._entry)
+        batches = [batch for batch in everything if batch.filter is not None]
         if not batches:
             return False
         if self.step == 0 and is_probe(self.optimizer, batches):
             for batch in batches:
                 self._batch_entries(batch)
             return False
-        if not self._finite(batches):
+        bad = self._not_finite(everything)
+        if bad is not None:
+            # With found_inf set, a GradScaler knows and the optimizer discards the step by itself.
+            if complain and getattr(self.optimizer, "found_inf", None) is None:
+                self._complain(bad)
             return False
         active = self.active
         for batch in batches:
             entries = self._batch_entries(batch)
             states = [{name: entry[key] for name, key in self._keys} for entry in entries]
-            batch.filter.update(batch.grads, states, batch.count, active=active)
+            cast("Filter", batch.filter).update(batch.grads, states, batch.count, active=active)
             for entry in entries:
                 entry[COUNT], entry[STEP] = batch.count + 1, self.step + 1
         self.step += 1
@@ -223,25 +237,20 @@ class Attachment:
         entries = [self._entry(param) for param in batch.params]
         for i, entry in enumerate(entries):
             if entry is None:
-                entries[i] = self._pending[batch.params[i]] = new_entry(batch.filter, batch.grads[i])
+                entries[i] = self._pending[batch.params[i]] = new_entry(self.filter, batch.grads[i])
         return cast("list[Entry]", entries)
 
     def _entries(self) -> Iterator[tuple[Tensor, Entry]]:
         yield from ((p, entry) for p, entry in self.optimizer.state.items() if COUNT in entry)
         yield from self._pending.items()
 
-    def _finite(self, batches: list[Batch]) -> bool:
-        """Check all gradients, unscaling those that a fused optimizer would have unscaled itself."""
+    def _not_finite(self, batches: list[Batch]) -> Batch | None:
+        """The first batch with an inf or a NaN; unscales what a fused optimizer would have unscaled itself."""
         scale = getattr(self.optimizer, "grad_scale", None)
         bad = next((batch for batch in batches if not all_finite(batch.grads, scale)), None)
-        if bad is not None:
-            # With found_inf set, a GradScaler knows and the optimizer discards the step by itself.
-            if getattr(self.optimizer, "found_inf", None) is None:
-                self._complain(bad)
-            return False
-        if scale is not None:
+        if bad is None and scale is not None:
             self.optimizer.grad_scale = None  # type: ignore[attr-defined]
-        return True
+        return bad
 
     def _complain(self, batch: Batch) -> None:
         """Raise or, the first time, warn that a gradient in `batch` is not finite."""

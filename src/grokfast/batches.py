@@ -16,9 +16,9 @@ from grokfast.filters.base import Filter, check_bool
 
 @dataclasses.dataclass(slots=True)
 class Batch:
-    """Gradients that one filter call can take."""
+    """Gradients that one filter call can take; filter None for those of a group that switches it off."""
 
-    filter: Filter
+    filter: Filter | None
     count: int
     grads: list[Tensor] = dataclasses.field(default_factory=list[Tensor])
     params: list[Tensor] = dataclasses.field(default_factory=list[Tensor])
@@ -45,12 +45,12 @@ class Tuning:
 
 def tune(filter: Filter, overrides: Mapping[str, Any], index: int) -> Filter | None:
     """Apply the `grokfast*` keys of param group `index` to a filter."""
-    values = {key.removeprefix(PREFIX): value for key, value in overrides.items() if key != "grokfast"}
-    unknown = sorted(set(values) - set(filter.tunable))
+    allowed = ["grokfast", *(PREFIX + name for name in filter.tunable)]
+    unknown = sorted(set(overrides) - set(allowed))
     if unknown:
-        allowed = ", ".join(["grokfast", *(PREFIX + name for name in filter.tunable)])
         kind = type(filter).__name__
-        raise ValueError(f"param group {index} may set {allowed} for {kind}, got {PREFIX + unknown[0]!r}")
+        raise ValueError(f"param group {index} may set {', '.join(allowed)} for {kind}, got {unknown[0]!r}")
+    values = {key.removeprefix(PREFIX): value for key, value in overrides.items() if key != "grokfast"}
     enabled = overrides.get("grokfast", True)
     check_bool("grokfast", enabled)
     if not enabled:
@@ -64,16 +64,18 @@ def collect(optimizer: Optimizer, tuning: Tuning, entry_of: Callable[[Tensor], E
     last, batch = None, None
     for index, group in enumerate(optimizer.param_groups):
         filter = tuning.filter_for(index, group)
-        if filter is None:
-            continue
         for place, param in enumerate(group["params"]):
             grad = param.grad
             if grad is None:
                 continue
             if grad.layout is not torch.strided:
+                if filter is None:
+                    continue
                 name = param_name(optimizer, index, place)
                 remedy = "make its layer with sparse=False or set grokfast=False in its param group"
                 raise TypeError(f"gradients must be dense, got a sparse one in {name}: {remedy}")
+            if grad.is_conj():  # as of a parameter used by p.conj(); foreach kernels refuse such views
+                grad = param.grad = grad.resolve_conj()
             entry = entry_of(param)
             key = (index, 0 if entry is None else entry[COUNT], grad.dtype, grad.device)
             if batch is None or key != last:

@@ -96,6 +96,9 @@ def gradfilter_ma(
 def filter_module(m: nn.Module, filter: Filter, states: dict[str, dict[str, Any]]) -> None:
     """Filter all gradients of a module in place, making states where there are none."""
     params = {name: p for name, p in m.named_parameters() if p.requires_grad and p.grad is not None}
+    for name, p in params.items():
+        if gradient(p).layout is not torch.strided:
+            raise TypeError(f"gradients must be dense, got a sparse one in parameter {name!r}: use sparse=False")
     batches = list(batch_names(params, states))
     if not all(all_finite([gradient(params[name]) for name in names]) for names in batches):
         warnings.warn("inf or NaN in a gradient: the filter skips such steps", stacklevel=3)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 State = dict[str, Tensor]
+Section = tuple[Sequence[float], Sequence[float]]
 Init = Literal["first", "zero"]
 
 
@@ -58,8 +59,11 @@ class Filter(abc.ABC):
         """The slow part of one tensor after `count` gradients, without lamb."""
 
     @abc.abstractmethod
-    def coefficients(self) -> tuple[list[float], list[float]]:
-        """(b, a) of the slow part's transfer function B(z) / A(z), without lamb, with a[0] = 1."""
+    def sections(self) -> Sequence[Section]:
+        """(b, a) of each factor B(z) / A(z) of the slow part's transfer function, without lamb; a[0] = 1.
+
+        Factors, because the expanded polynomials of a high order lose their roots to rounding.
+        """
 
     def update(self, grads: list[Tensor], states: list[State], count: int, *, active: bool = True) -> None:
         """Take one step: advance the states and, where `active`, edit the gradients in place."""
@@ -81,14 +85,13 @@ class Filter(abc.ABC):
         """
         if of not in ("h", "1+h"):
             raise ValueError(f'of must be "h" or "1+h", got {of!r}')
-        b, a = self.coefficients()
         z = torch.exp(-1j * torch.as_tensor(w, dtype=torch.float64))
-        response = self.lamb * polynomial(b, z) / polynomial(a, z)
+        response = self.lamb * transfer(self.sections(), z)
         return response + 1.0 if of == "1+h" and not self.slow_only else response
 
     def cutoff_frequency(self) -> float | None:
         """Lowest frequency (cycles per step) where |H| falls 3 dB below its value at 0; None if it never does."""
-        return half_power_frequency(*self.coefficients())
+        return half_power_frequency(self.sections())
 
 
 def mix(grads: list[Tensor], slow: list[Tensor], gain: float, slow_only: bool) -> None:
@@ -120,6 +123,14 @@ def all_finite(grads: list[Tensor], scale: Tensor | None = None) -> bool:
     return not found.item()
 
 
+def transfer(sections: Sequence[Section], z: Tensor) -> Tensor:
+    """The product of all B(z) / A(z), with z for a delay of one step."""
+    value = torch.ones_like(z)
+    for b, a in sections:
+        value = value * polynomial(b, z) / polynomial(a, z)
+    return value
+
+
 def polynomial(coefficients: Sequence[float], z: Tensor) -> Tensor:
     """c[0] + c[1] z + c[2] z^2 + ... by Horner's rule."""
     total = torch.zeros_like(z)
@@ -128,15 +139,14 @@ def polynomial(coefficients: Sequence[float], z: Tensor) -> Tensor:
     return total
 
 
-def half_power_frequency(b: Sequence[float], a: Sequence[float], points: int = 1 << 14) -> float | None:
+def half_power_frequency(sections: Sequence[Section], points: int = 1 << 14) -> float | None:
     """First frequency in (0, 0.5] with |H(f)|^2 = |H(0)|^2 / 2: bracketed on a grid, then bisected."""
 
     def excess(f: Tensor) -> Tensor:
-        z = torch.exp(-2j * math.pi * f)
-        return (polynomial(b, z) / polynomial(a, z)).abs().square() - level
+        return transfer(sections, torch.exp(-2j * math.pi * f)).abs().square() - level
 
     zero = torch.zeros((), dtype=torch.float64)
-    level = (sum(b) / sum(a)) ** 2 / 2
+    level = math.prod(sum(b) / sum(a) for b, a in sections) ** 2 / 2
     grid = torch.logspace(-8, math.log10(0.5), points, dtype=torch.float64)
     below = torch.nonzero(excess(grid) <= 0)
     if len(below) == 0:

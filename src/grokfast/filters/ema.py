@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from grokfast.filters.base import Filter, Init, Slow, State, check_bool, check_choice, check_number, state_like
+from grokfast.filters.base import Filter, Init, Section, Slow, State, check_bool, check_choice, check_number, state_like
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,14 +72,14 @@ class EMA(Filter):
         if not (self.compile and active and count > 0):
             return super().update(grads, states, count, active=active)
         # Scalars travel as tensors: a scheduled lamb must not trigger a new compilation.
-        weight, gain = torch.tensor(1 - self.alpha), torch.tensor(self.lamb)
+        weight, gain = (torch.tensor(x, dtype=torch.float64) for x in (1 - self.alpha, self.lamb))
         _fused()(grads, [state["slow"] for state in states], weight, gain, self.slow_only)
 
     def slow(self, state: State, count: int) -> Tensor:
         return state["slow"]
 
-    def coefficients(self) -> tuple[list[float], list[float]]:
-        return [1 - self.alpha], [1.0, -self.alpha]
+    def sections(self) -> Sequence[Section]:
+        return [([1 - self.alpha], [1.0, -self.alpha])]
 
     @property
     def window_size(self) -> float:
@@ -132,7 +132,7 @@ def _fused() -> Callable[..., None]:
                 return fast(*args)
             except TorchDynamoException as error:
                 broken = True
-                reason = str(error).strip().splitlines()[0]
+                reason = " ".join(str(error).strip().splitlines()[:2])
                 warnings.warn(f"torch.compile failed, using the plain EMA kernel: {reason}", stacklevel=2)
         _kernel(*args)
 

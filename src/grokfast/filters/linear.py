@@ -6,13 +6,22 @@ import abc
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from grokfast.filters.base import Filter, Init, Slow, State, check_choice, check_count, check_number, state_like
-
-Section = tuple[tuple[float, ...], tuple[float, ...]]
+from grokfast.filters.base import (
+    Filter,
+    Init,
+    Section,
+    Slow,
+    State,
+    check_choice,
+    check_count,
+    check_number,
+    state_like,
+)
 
 
 @dataclass(frozen=True)
@@ -44,7 +53,8 @@ class FIR(Filter):
         check_choice("init", self.init, ("first", "zero"))
 
     def new_state(self, grad: Tensor) -> State:
-        return {"history": state_like(grad, len(self.taps)), "slow": state_like(grad)}
+        # Both contiguous, whatever the layout of the gradient: a matrix product runs over them.
+        return {"history": state_like(grad, len(self.taps)), "slow": state_like(grad, 1).squeeze(0)}
 
     def advance(self, grads: list[Tensor], states: list[State], count: int) -> Slow:
         length = len(self.taps)
@@ -64,32 +74,32 @@ class FIR(Filter):
     def slow(self, state: State, count: int) -> Tensor:
         return state["slow"]
 
-    def coefficients(self) -> tuple[list[float], list[float]]:
-        return list(self.taps), [1.0]
+    def sections(self) -> Sequence[Section]:
+        return [(self.taps, [1.0])]
 
 
 class Recursive(Filter, abc.ABC):
-    """A cascade of sections in transposed direct form II: y = b0 x + z0;  zi <- b(i+1) x - a(i+1) y + z(i+1)."""
+    """A cascade of sections of equally long b and a, in transposed direct form II:
+
+    y = b0 x + z0;  zi <- b(i+1) x - a(i+1) y + z(i+1)
+    """
 
     init: Init
-
-    @property
-    @abc.abstractmethod
-    def sections(self) -> Sequence[Section]:
-        """(b, a) of each section, b and a of equal length, a[0] = 1."""
+    memory: ClassVar[str]
+    """What the state calls the memory: another filter's must not pass for it."""
 
     def new_state(self, grad: Tensor) -> State:
-        memory = sum(len(b) - 1 for b, _ in self.sections)
+        length = sum(len(b) - 1 for b, _ in self.sections())
         # Poles close to the unit circle amplify rounding by orders of magnitude, hence double precision.
         dtype = torch.complex128 if grad.is_complex() else torch.float64
-        return {"memory": state_like(grad, memory, dtype=dtype), "slow": state_like(grad, dtype=dtype)}
+        return {self.memory: state_like(grad, length, dtype=dtype), "slow": state_like(grad, dtype=dtype)}
 
     def advance(self, grads: list[Tensor], states: list[State], count: int) -> Slow:
         slow = [state["slow"] for state in states]
         torch._foreach_copy_(slow, grads)
         start = 0
-        for b, a in self.sections:
-            memory = [[state["memory"].select(0, start + i) for state in states] for i in range(len(b) - 1)]
+        for b, a in self.sections():
+            memory = [[state[self.memory].select(0, start + i) for state in states] for i in range(len(b) - 1)]
             if count == 0 and self.init == "first":
                 settle(b, a, slow, memory)
             filter_section(b, a, slow, memory)
@@ -98,12 +108,6 @@ class Recursive(Filter, abc.ABC):
 
     def slow(self, state: State, count: int) -> Tensor:
         return state["slow"]
-
-    def coefficients(self) -> tuple[list[float], list[float]]:
-        b, a = [1.0], [1.0]
-        for section_b, section_a in self.sections:
-            b, a = convolve(b, section_b), convolve(a, section_a)
-        return b, a
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,8 @@ class IIR(Recursive):
     slow_only: bool = field(default=False, kw_only=True)
     init: Init = field(default="first", kw_only=True)
 
+    memory: ClassVar[str] = "iir"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("init", self.init, ("first", "zero"))
@@ -146,7 +152,6 @@ class IIR(Recursive):
         object.__setattr__(self, "b", b)
         object.__setattr__(self, "a", a)
 
-    @property
     def sections(self) -> Sequence[Section]:
         order = max(len(self.b), len(self.a))
         pad = [0.0] * order
@@ -179,14 +184,18 @@ class Butterworth(Recursive):
     init: Init = field(default="first", kw_only=True)
     _sections: Sequence[Section] = field(init=False, repr=False, compare=False)
 
+    memory: ClassVar[str] = "butterworth"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("order", self.order)
         check_number("cutoff", self.cutoff, low=math.ulp(0.0), high=0.5)
         check_choice("init", self.init, ("first", "zero"))
-        object.__setattr__(self, "_sections", design_butterworth(self.order, self.cutoff))
+        sections = design_butterworth(self.order, self.cutoff)
+        if any(pole_radius(a) >= 1 or sum(a) <= 0 for _, a in sections):
+            raise ValueError(f"cutoff must be large enough for poles inside the unit circle, got {self.cutoff!r}")
+        object.__setattr__(self, "_sections", sections)
 
-    @property
     def sections(self) -> Sequence[Section]:
         return self._sections
 
@@ -235,18 +244,11 @@ def pole_radius(a: Sequence[float]) -> float:
     return float(torch.linalg.eigvals(companion).abs().max())
 
 
-def convolve(p: Sequence[float], q: Sequence[float]) -> list[float]:
-    """Coefficients of the product of two polynomials."""
-    product = [0.0] * (len(p) + len(q) - 1)
-    for i, x in enumerate(p):
-        for j, y in enumerate(q):
-            product[i + j] += x * y
-    return product
-
-
 def coefficient_tuple(name: str, values: object) -> tuple[float, ...]:
     """A non-empty sequence of finite numbers as a tuple of floats."""
     try:
+        if isinstance(values, (str, bytes)):
+            raise TypeError  # else "12" were the taps 1 and 2
         numbers = tuple(float(x) for x in values)  # type: ignore[attr-defined]
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be a sequence of finite numbers, got {values!r}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from grokfast.filters.base import (
     Filter,
+    Section,
     Slow,
     State,
     check_bool,
@@ -66,6 +68,8 @@ class MA(Filter):
         check_choice("window_dtype", self.window_dtype, (None, torch.float32, torch.bfloat16))
 
     def new_state(self, grad: Tensor) -> State:
+        if grad.is_complex() and self.window_dtype is not None:
+            raise TypeError(f"window_dtype must be None for complex gradients, got {self.window_dtype}")
         window = state_like(grad, self.window_size, dtype=self.window_dtype)
         return {"window": window, "total": state_like(grad), "fresh": state_like(grad)}
 
@@ -89,8 +93,8 @@ class MA(Filter):
     def slow(self, state: State, count: int) -> Tensor:
         return state["total"] * self._scale(count)
 
-    def coefficients(self) -> tuple[list[float], list[float]]:
-        return [self._scale(self.window_size)] * self.window_size, [1.0]
+    def sections(self) -> Sequence[Section]:
+        return [([self._scale(self.window_size)] * self.window_size, [1.0])]
 
     def _scale(self, count: int) -> float:
         return 1.0 if self.reduction == "sum" else 1 / max(1, min(count, self.window_size))
@@ -125,6 +129,6 @@ class MA(Filter):
         near = range(max(2, math.floor(guess) - 1), math.ceil(guess) + 2)
 
         def miss(w: int) -> float:
-            return abs((half_power_frequency([1.0] * w, [1.0]) or 0.5) - cutoff)
+            return abs((half_power_frequency([([1.0] * w, [1.0])]) or 0.5) - cutoff)
 
         return cls(window_size=min(near, key=miss), **options)

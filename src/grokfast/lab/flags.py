@@ -1,0 +1,108 @@
+"""Command-line flags from the fields of the configuration dataclasses: names, types, choices, defaults and help."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import shlex
+import types
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from grokfast.lab.config import FilterConfig, RunConfig, complete
+
+
+def add_flags(parser: argparse.ArgumentParser, kind: type[Any], hints: dict[str, str] | None = None) -> None:
+    """Add one flag per field of a dataclass. `hints` says what stands for a default of None."""
+    group = parser.add_argument_group(kind.__doc__.splitlines()[0].rstrip(".") if kind.__doc__ else kind.__name__)
+    annotations = get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        help = field.metadata.get("help", "")
+        default = (hints or {}).get(field.name, default_text(field.default))
+        if default and "(default" not in help:
+            help = f"{help} (default: {default})"
+        group.add_argument(
+            "--" + field.name.replace("_", "-"),
+            dest=field.name,
+            default=argparse.SUPPRESS,
+            help=help.replace("%", "%%"),
+            **parser_options(annotations[field.name], field.default),
+        )
+
+
+def default_text(default: Any) -> str:
+    if default is None or default is False or default == ():
+        return ""
+    return " ".join(f"{x:g}" for x in default) if isinstance(default, tuple) else f"{default}"
+
+
+def parser_options(annotation: Any, default: Any) -> dict[str, Any]:
+    """What argparse must know to read a value of this type."""
+    options = [option for option in alternatives(annotation) if option is not type(None)]
+    if options == [bool]:
+        return {"action": argparse.BooleanOptionalAction if default else "store_true"}
+    if len(options) > 1:
+        return {"type": first_that_fits(options), "metavar": "|".join(describe(option) for option in options)}
+    (only,) = options
+    if get_origin(only) is Literal:
+        return {"choices": get_args(only)}
+    if get_origin(only) is tuple:
+        element, *rest = get_args(only)
+        return {"type": element, "nargs": "+" if rest == [...] else 1 + len(rest), "metavar": describe(element)}
+    return {"type": only, "metavar": describe(only)}
+
+
+def alternatives(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+
+
+def describe(option: Any) -> str:
+    if get_origin(option) is Literal:
+        return "|".join(str(value) for value in get_args(option))
+    return {int: "N", float: "X", str: "NAME"}.get(option, str(option))
+
+
+def first_that_fits(options: list[Any]) -> Any:
+    """A reader that tries each alternative in turn, e.g. an int or the word auto."""
+
+    def read(text: str) -> Any:
+        for option in options:
+            if get_origin(option) is Literal:
+                if text in get_args(option):
+                    return text
+                continue
+            try:
+                return option(text)
+            except ValueError:
+                continue
+        raise argparse.ArgumentTypeError(f"must be {' or '.join(describe(o) for o in options)}, got {text!r}")
+
+    return read
+
+
+def command_line(config: RunConfig) -> str:
+    """The shortest command that repeats a run: the flags that depart from the paper's values."""
+    name = config.filter.filter
+    plain = complete(RunConfig(type(config.task)(), FilterConfig(filter=name)))
+    words = ["grokfast", "train", config.task_name, *(["--filter", name] if name else [])]
+    for part in ("filter", "optim", "loop", "task"):
+        mine, usual = getattr(config, part), getattr(plain, part)
+        for field in dataclasses.fields(mine):
+            value = getattr(mine, field.name)
+            if value != getattr(usual, field.name) and field.name != "checkpoint_seconds":
+                words += flag_words(field.name, value)
+    return shlex.join(words)
+
+
+def flag_words(name: str, value: Any) -> list[str]:
+    flag = "--" + name.replace("_", "-")
+    if value is True:
+        return [flag]
+    if value is False:
+        return ["--no-" + flag[2:]]
+    return [flag, *(str(v) for v in (value if isinstance(value, tuple) else (value,)))]
+
+
+def pick(kind: type[Any], values: dict[str, Any]) -> Any:
+    """An instance of a dataclass from the flags that were given."""
+    names = {field.name for field in dataclasses.fields(kind)}
+    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k in names})

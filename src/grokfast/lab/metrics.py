@@ -1,0 +1,99 @@
+"""What a run is judged by: curves over evaluated steps, and the step at which one crosses a level.
+
+A crossing lies in the interval (after, step]: the curve is known only where it was evaluated. A curve that never
+crosses is censored: all that is known is that it takes longer than `after` steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """One evaluation. Training values are means since the last row; norms and learning rate those of the last step."""
+
+    step: int
+    train_loss: float
+    train_accuracy: float | None
+    val_loss: float
+    val_accuracy: float | None
+    weight_norm: float
+    grad_norm: float
+    slow_norm: float | None
+    lr: float
+    samples: int
+    seconds: float
+
+
+class Crossing(NamedTuple):
+    """Where a curve crosses a level: in (after, step], or nowhere up to `after` if `step` is None."""
+
+    after: int
+    step: int | None
+
+    @property
+    def censored(self) -> bool:
+        return self.step is None
+
+    def __str__(self) -> str:
+        return f"> {self.after:,}" if self.step is None else f"{self.step:,}"
+
+
+def first_crossing(steps: Sequence[int], reached: Sequence[bool]) -> Crossing:
+    """The first evaluated step where the level is reached.
+
+    >>> first_crossing([10, 20, 30, 40], [False, True, False, True])
+    Crossing(after=10, step=20)
+    """
+    return _crossing_at(steps, next((i for i, yes in enumerate(reached) if yes), None))
+
+
+def stable_crossing(steps: Sequence[int], reached: Sequence[bool]) -> Crossing:
+    """The first evaluated step from which on the level is reached at every evaluation to the end of the run.
+
+    >>> stable_crossing([10, 20, 30, 40], [False, True, False, True])
+    Crossing(after=30, step=40)
+    """
+    failures = [i for i, yes in enumerate(reached) if not yes]
+    index = failures[-1] + 1 if failures else 0
+    return _crossing_at(steps, index if index < len(steps) else None)
+
+
+def _crossing_at(steps: Sequence[int], index: int | None) -> Crossing:
+    if index is None:
+        return Crossing(steps[-1] if steps else 0, None)
+    return Crossing(steps[index - 1] if index else 0, steps[index])
+
+
+def reaches(rows: Sequence[Row], level: float) -> list[bool]:
+    """Whether each validation accuracy is at least `level`."""
+    return [row.val_accuracy is not None and row.val_accuracy >= level for row in rows]
+
+
+def reaches_training(rows: Sequence[Row], fraction: float) -> list[bool]:
+    """Whether each validation accuracy is at least `fraction` of a training accuracy that has reached `fraction` too.
+
+    Without the second condition the guesses of an untrained model, right as often on both halves, would count.
+    """
+    return [
+        row.val_accuracy is not None
+        and row.train_accuracy is not None
+        and row.train_accuracy >= fraction
+        and row.val_accuracy >= fraction * row.train_accuracy
+        for row in rows
+    ]
+
+
+def crossings(rows: Sequence[Row], level: float = 0.95) -> dict[str, Crossing]:
+    """First and stable crossings of a validation accuracy, absolute and relative to the training accuracy."""
+    steps = [row.step for row in rows]
+    absolute, relative = reaches(rows, level), reaches_training(rows, level)
+    overfit = [row.train_accuracy is not None and row.train_accuracy >= level for row in rows]
+    return {
+        "first": first_crossing(steps, absolute),
+        "stable": stable_crossing(steps, absolute),
+        "first_relative": first_crossing(steps, relative),
+        "stable_relative": stable_crossing(steps, relative),
+        "train": first_crossing(steps, overfit),
+    }

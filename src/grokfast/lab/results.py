@@ -1,0 +1,120 @@
+"""The results of runs beside the paper's numbers, as rows of text."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from grokfast.lab.metrics import Crossing
+from grokfast.lab.paper import find_arm
+from grokfast.lab.runs import Run
+
+
+class Result(NamedTuple):
+    """One run in a table."""
+
+    label: str
+    status: str
+    first: str
+    interval: str
+    stable: str
+    published: str
+    accuracy: str
+    seconds: str
+    steps_per_second: str
+
+
+HEADINGS = Result(
+    "run",
+    "status",
+    "steps to level",
+    "lies in",
+    "stays there from",
+    "paper",
+    "validation accuracy",
+    "seconds",
+    "steps/s",
+)
+
+
+def label(run: Run) -> str:
+    """What to call a run: its name in the paper, or its own."""
+    arm = find_arm(run.config)
+    return f"{arm.name}, seed {run.config.loop.seed}" if arm else run.name
+
+
+def result(run: Run) -> Result:
+    """The row of one run; an incomplete one says so and shows what there is."""
+    arm = find_arm(run.config)
+    published = "" if arm is None else f"{arm.published.steps:,}" if arm.published.steps else "not converged"
+    rows, summary = run.rows, run.summary
+    accuracy = f"{rows[-1].val_accuracy:.4f}" if rows and rows[-1].val_accuracy is not None else ""
+    seconds = f"{rows[-1].seconds:.1f}" if rows else ""
+    speed = f"{rows[-1].step / rows[-1].seconds:.0f}" if rows and rows[-1].seconds else ""
+    if summary is None:
+        return Result(label(run), "incomplete", "", "", "", published, accuracy, seconds, speed)
+    first, stable = crossing(summary, "first"), crossing(summary, "stable")
+    interval = "" if first.censored else f"({first.after:,}, {first.step:,}]"
+    status = "diverged" if summary["diverged"] else "complete"
+    return Result(label(run), status, str(first), interval, str(stable), published, accuracy, seconds, speed)
+
+
+def crossing(summary: dict[str, Any], kind: str) -> Crossing:
+    return Crossing(**summary["crossings"][kind])
+
+
+def headline(runs: list[Run]) -> str:
+    """One sentence: did it grok, and how much sooner than without the filter."""
+    done = [run for run in runs if run.summary is not None]
+    crossed = [(run, crossing(run.summary or {}, "first")) for run in done]
+    with_filter = [(run, c) for run, c in crossed if run.config.filter.filter and not c.censored]
+    without = [c for run, c in crossed if run.config.filter.filter is None]
+    if not with_filter:
+        return "No run with a filter has reached the level."
+    best_run, best = min(with_filter, key=lambda pair: pair[1].step or 0)
+    sentence = f"{label(best_run)} generalised after {best.step:,} steps."
+    if not without or best.step is None:
+        return sentence
+    base = min(without, key=lambda c: c.step or c.after)
+    ratio = (base.step or base.after) / best.step
+    if base.censored:
+        return f"{sentence} The baseline had not after {base.after:,}: more than {ratio:.1f} times as many."
+    return f"{sentence} The baseline needed {base.step:,}: {ratio:.1f} times as many."
+
+
+def describe(run: Run) -> dict[str, Any]:
+    """A run in a few values, as plain data."""
+    rows, summary = run.rows, run.summary
+    found = (summary or {}).get("crossings", {})
+    last = rows[-1] if rows else None
+    return {
+        "name": run.name,
+        "status": run.status,
+        "step": last.step if last else 0,
+        "first": crossing_text(Crossing(**found["first"])) if found else None,
+        "stable": crossing_text(Crossing(**found["stable"])) if found else None,
+        "train_accuracy": last.train_accuracy if last else None,
+        "val_accuracy": last.val_accuracy if last else None,
+        "best_val_loss": summary["best_val_loss"] if summary else None,
+        "seconds": last.seconds if last else 0.0,
+    }
+
+
+def crossing_text(crossing: Crossing) -> str:
+    return str(crossing) if crossing.censored else f"{crossing.step:,} (after {crossing.after:,})"
+
+
+def cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def progress_text(run: Run) -> str:
+    return f"step {describe(run)['step']:,} of {run.config.loop.steps:,}"
+
+
+def flatten(config: dict[str, Any]) -> dict[str, Any]:
+    nested = {
+        f"{part}.{k}": v for part, values in config.items() if isinstance(values, dict) for k, v in values.items()
+    }
+    return {"task": config["task_name"], **nested}

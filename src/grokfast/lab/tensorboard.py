@@ -1,0 +1,33 @@
+"""TensorBoard events of a run, for those who look there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from grokfast.lab.metrics import Row
+
+
+@contextmanager
+def event_writer(folder: Path) -> Iterator[Callable[[Row], None]]:
+    """A function that writes one evaluation; ImportError with a remedy where TensorBoard is missing."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ValueError('--tensorboard needs a package: pip install "grokfast[tensorboard]"') from error
+    writer: SummaryWriter | None = None
+
+    def write(row: Row) -> None:
+        nonlocal writer
+        # A resumed run repeats the steps after its checkpoint: what was written of them before is purged.
+        writer = writer or SummaryWriter(str(folder), purge_step=row.step)
+        for name, value in row._asdict().items():
+            if name != "step" and value is not None:
+                writer.add_scalar(name, value, row.step)
+
+    try:
+        yield write
+    finally:
+        if writer is not None:
+            writer.close()

@@ -1,0 +1,237 @@
+"""The training loop: budget, grid, warm-up, clipping, filter, checkpoints. It does not know which task it runs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils import clip_grad_norm_, get_total_norm
+from torch.optim import Optimizer
+
+import grokfast
+from grokfast.lab.config import OptimConfig, RunConfig, make_filter
+from grokfast.lab.metrics import Row, crossings
+from grokfast.lab.runs import Run, RunError, Writer, open_for_writing, peak_memory_bytes
+from grokfast.lab.tasks import Task, make_task
+
+SATURATED = 0.99  # --two-stage auto: filter once the training accuracy was this high ...
+PATIENCE = 3  # ... at so many evaluations in a row
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """How a loop talks to whoever started it."""
+
+    on_row: Callable[[Row], None] = lambda row: None
+    on_warning: Callable[[str], None] = lambda message: None
+    should_stop: Callable[[], bool] = lambda: False
+
+
+def train(run: Run, watcher: Watcher | None = None) -> bool:
+    """Train a run from where it stands to its end; False if the watcher stopped it before (a checkpoint is left)."""
+    if run.status == "complete":
+        raise RunError(f"{run.path} is complete already: grokfast show {run.name}")
+    if run.config.loop.threads is not None:
+        torch.set_num_threads(run.config.loop.threads)
+    with open_for_writing(run) as writer:
+        return Loop(run.config, writer, watcher or Watcher()).go()
+
+
+class Loop:
+    """One run in memory: task, optimizers, filter, and where it stands."""
+
+    def __init__(self, config: RunConfig, writer: Writer, watcher: Watcher) -> None:
+        self.config, self.writer, self.watcher = config, writer, watcher
+        self.task: Task = make_task(config.task, seed=config.loop.seed, device=config.loop.device)
+        self.params = [p for p in self.task.model.parameters() if p.requires_grad]
+        self.optimizers = make_optimizers(self.task.model, config.optim, fused=config.task.fast)
+        filter, start = make_filter(config.filter), make_start(config.filter.two_stage)
+        self.trigger = start if isinstance(start, grokfast.Saturation) else None
+        self.handles = [grokfast.attach(o, filter, start=start) for o in self.optimizers] if filter else []
+        self.rows: list[Row] = []
+        self.step, self.samples, self.seconds = 0, 0, 0.0
+        checkpoint = writer.load_checkpoint(watcher.on_warning)
+        if checkpoint is not None:
+            self._restore(checkpoint)
+
+    def go(self) -> bool:
+        """Train to `until` or to the end of the budget; False if asked to stop before."""
+        began = saved = time.perf_counter()
+        before = self.seconds
+        for due in evaluation_steps(self.config, self.task.epoch_steps, self.step):
+            row = self._train_to(due)
+            self.seconds = before + time.perf_counter() - began
+            row = row._replace(seconds=self.seconds)
+            self.rows.append(row)
+            self.writer.append(row)
+            self.watcher.on_row(row)
+            if finished(self.config, self.rows):
+                break
+            stop = self.watcher.should_stop()
+            if stop or time.perf_counter() - saved >= self.config.loop.checkpoint_seconds:
+                self.writer.save_checkpoint(self.step, self._state())
+                saved = time.perf_counter()
+            if stop:
+                return False
+        self.writer.finish(self.task.model.state_dict(), summarize(self.config, self.rows, self.handles))
+        return True
+
+    def _train_to(self, due: int) -> Row:
+        """Take steps up to `due`, then look."""
+        loss_sum = torch.zeros((), device=self.params[0].device)
+        correct_sum = torch.zeros((), device=self.params[0].device)
+        samples, lr, grad_norm = 0, 0.0, torch.zeros(())
+        while self.step < due:
+            lr = self._set_learning_rate(self.step)
+            batch = self.task.next_batch()
+            loss, correct = self.task.loss(batch)
+            loss.backward()
+            if self.config.optim.clip_norm is not None:
+                clip_grad_norm_(self.params, self.config.optim.clip_norm)
+            self.step += 1
+            if self.step == due:
+                grad_norm = get_total_norm([p.grad for p in self.params if p.grad is not None])
+            for optimizer in self.optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+            size = len(batch)
+            samples += size
+            loss_sum += loss.detach() * size
+            if correct is not None:
+                correct_sum += correct
+        self.samples += samples
+        return self._look(float(loss_sum) / samples, float(correct_sum) / samples, float(grad_norm), lr)
+
+    def _look(self, train_loss: float, train_accuracy: float, grad_norm: float, lr: float) -> Row:
+        val = self.task.evaluate("val")
+        if self.trigger is not None:
+            self.trigger.observe(train_accuracy)
+        return Row(
+            step=self.step,
+            train_loss=train_loss,
+            train_accuracy=None if val.accuracy is None else train_accuracy,
+            val_loss=val.loss,
+            val_accuracy=val.accuracy,
+            weight_norm=float(get_total_norm([p.detach() for p in self.params])),
+            grad_norm=grad_norm,
+            slow_norm=self._slow_norm(),
+            lr=lr,
+            samples=self.samples,
+            seconds=0.0,
+        )
+
+    def _slow_norm(self) -> float | None:
+        parts = [slow for handle in self.handles for p in handle.state if (slow := handle.slow(p)) is not None]
+        return float(get_total_norm(parts)) if parts else None
+
+    def _set_learning_rate(self, updates: int) -> float:
+        """Linear warm-up: 0 at the first update, k/n of the full rate after k of n."""
+        optim = self.config.optim
+        assert optim.lr is not None
+        assert optim.warmup_steps is not None
+        lr = optim.lr * min(1.0, updates / optim.warmup_steps) if optim.warmup_steps else optim.lr
+        for group in (group for optimizer in self.optimizers for group in optimizer.param_groups):
+            group["lr"] = lr
+        return lr
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "samples": self.samples,
+            "seconds": self.seconds,
+            "model": self.task.model.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "task": self.task.state_dict(),
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.step, self.samples, self.seconds = state["step"], state["samples"], state["seconds"]
+        self.task.model.load_state_dict(state["model"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        self.task.load_state_dict(state["task"])
+        self.rows = self.writer.run.rows
+
+
+def make_optimizers(model: nn.Module, config: OptimConfig, *, fused: bool) -> list[Optimizer]:
+    """The optimizer a configuration names; Muon takes the hidden matrices and AdamW all else."""
+    assert config.lr is not None
+    assert config.betas is not None
+    decay: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
+    adam: dict[str, Any] = {**decay, "betas": config.betas}
+    match config.optimizer:
+        case "adam":
+            return [torch.optim.Adam(model.parameters(), **adam, fused=fused or None)]
+        case "adamw":
+            return [torch.optim.AdamW(model.parameters(), **adam, fused=fused or None)]
+        case "nadam":
+            return [torch.optim.NAdam(model.parameters(), **adam)]
+        case "sgd":
+            return [torch.optim.SGD(model.parameters(), **decay, momentum=config.momentum, nesterov=config.nesterov)]
+        case "muon":
+            tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+            matrices = [p for p in model.parameters() if p.ndim == 2 and id(p) not in tables]
+            chosen = {id(p) for p in matrices}
+            rest = [p for p in model.parameters() if id(p) not in chosen]
+            return [torch.optim.Muon(matrices, **decay), torch.optim.AdamW(rest, **adam, fused=fused or None)]
+        case None:
+            raise ValueError("optimizer must be resolved, got None")
+
+
+def make_start(two_stage: int | str | None) -> int | grokfast.Saturation:
+    if two_stage == "auto":
+        return grokfast.Saturation(above=SATURATED, patience=PATIENCE)
+    return 0 if two_stage is None else int(two_stage)
+
+
+def evaluation_steps(config: RunConfig, epoch_steps: int, done: int) -> Iterator[int]:
+    """The steps still to come at which the run is evaluated; the last one of the budget always is."""
+    budget = config.loop.steps
+    assert budget is not None
+    if config.loop.eval_log is None:
+        every = config.loop.eval_every or epoch_steps
+        grid = set(range(every, budget, every))
+    else:
+        per_decade = config.loop.eval_log
+        points = math.ceil(per_decade * math.log10(budget)) + 1
+        grid = {round(10 ** (i / per_decade)) for i in range(points)}
+    yield from sorted(step for step in {*grid, budget} if done < step <= budget)
+
+
+def finished(config: RunConfig, rows: list[Row]) -> bool:
+    """Whether `until` was reached and `extra_steps` have passed since, or the loss has left the numbers."""
+    if not math.isfinite(rows[-1].train_loss):
+        return True
+    until = config.loop.until
+    if until is None:
+        return False
+    reached = next((row.step for row in rows if row.val_accuracy is not None and row.val_accuracy >= until), None)
+    return reached is not None and rows[-1].step >= reached + config.loop.extra_steps
+
+
+def summarize(config: RunConfig, rows: list[Row], handles: list[grokfast.Attachment]) -> dict[str, Any]:
+    """The results of a run, as plain data."""
+    last = rows[-1]
+    accuracies = [row.val_accuracy for row in rows if row.val_accuracy is not None]
+    losses = [row.val_loss for row in rows if math.isfinite(row.val_loss)]
+    level = config.loop.until or 0.95
+    return {
+        "steps": last.step,
+        "seconds": last.seconds,
+        "steps_per_second": last.step / last.seconds if last.seconds else None,
+        "samples": last.samples,
+        "level": level,
+        "crossings": {name: crossing._asdict() for name, crossing in crossings(rows, level).items()},
+        "final_train_accuracy": last.train_accuracy,
+        "final_val_accuracy": last.val_accuracy,
+        "best_val_accuracy": max(accuracies, default=None),
+        "best_val_loss": min(losses, default=None),
+        "diverged": not math.isfinite(last.train_loss),
+        "filter_bytes": sum(handle.memory_bytes for handle in handles),
+        "peak_memory_bytes": peak_memory_bytes(),
+    }

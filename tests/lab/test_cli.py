@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.lab.conftest import TINY_FLAGS
+
+from grokfast.lab import load_runs
+from grokfast.lab.cli import build_parser, main
+from grokfast.lab.flags import command_line
+
+TRAIN = ["train", "modmul", *TINY_FLAGS, "--steps", "12"]
+
+
+def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = main(words)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_train_show_runs_compare(capsys: pytest.CaptureFixture[str], runs_dir: Path) -> None:
+    where = ("--runs-dir", str(runs_dir))
+    code, out, _ = call(capsys, *TRAIN, *where)
+    assert code == 0
+    assert "modmul-baseline-wd0-s0" in out
+    assert call(capsys, *TRAIN, "--filter", "ema", "--seed", "1", *where)[0] == 0
+    assert "2,0" not in call(capsys, "runs", *where)[1]
+    listed = json.loads(call(capsys, "runs", "--json", *where)[1])
+    assert [run["status"] for run in listed] == ["complete", "complete"]
+    shown = json.loads(call(capsys, "show", "modmul-ema", "--json", *where)[1])
+    assert shown["config"]["filter"]["alpha"] == 0.98
+    assert "alpha" in call(capsys, "show", "modmul-ema", *where)[1]
+    names = [run["name"] for run in listed]
+    compared = call(capsys, "compare", *names, *where)[1]
+    assert "optim.weight_decay" in compared
+    assert "loop.seed" in compared
+    assert "task.p" not in compared
+
+
+def test_json_prints_one_object_and_nothing_else(capsys: pytest.CaptureFixture[str], runs_dir: Path) -> None:
+    code, out, err = call(capsys, *TRAIN, "--json", "--runs-dir", str(runs_dir))
+    assert code == 0
+    assert json.loads(out)["summary"]["steps"] == 12
+    assert err == ""
+
+
+def test_quiet_prints_nothing(capsys: pytest.CaptureFixture[str], runs_dir: Path) -> None:
+    assert call(capsys, *TRAIN, "--quiet", "--runs-dir", str(runs_dir)) == (0, "", "")
+
+
+def test_the_same_config_again_is_not_run_again(capsys: pytest.CaptureFixture[str], runs_dir: Path) -> None:
+    where = ("--runs-dir", str(runs_dir))
+    call(capsys, *TRAIN, *where)
+    (run,) = load_runs(runs_dir)
+    stamp = (run.path / "summary.json").stat().st_mtime_ns
+    code, out, _ = call(capsys, *TRAIN, *where)
+    assert code == 0
+    assert "has been run already" in out
+    assert (run.path / "summary.json").stat().st_mtime_ns == stamp
+
+
+def test_an_unfinished_run_offers_resume(capsys: pytest.CaptureFixture[str], runs_dir: Path) -> None:
+    where = ("--runs-dir", str(runs_dir))
+    call(capsys, *TRAIN, *where)
+    (run,) = load_runs(runs_dir)
+    (run.path / "summary.json").unlink()
+    (run.path / "checkpoints").mkdir()
+    code, _, err = call(capsys, *TRAIN, *where)
+    assert code == 1
+    assert f"grokfast resume {run.name} --runs-dir" in err
+    assert call(capsys, "resume", run.name, *where)[0] == 0
+    assert run.status == "complete"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--filter", "ema", "--alpha", "2"], "alpha must be in [0, 1), got 2.0"),
+        (["--until", "3"], "until must be in (0, 1], got 3.0"),
+        (["--p", "8"], "p must be"),
+        (["--device", "abacus"], "abacus"),
+        (["--filter", "fir"], "taps must be a non-empty sequence"),
+    ],
+)
+def test_bad_values_give_one_line(
+    capsys: pytest.CaptureFixture[str], runs_dir: Path, words: list[str], message: str
+) -> None:
+    code, out, err = call(capsys, *TRAIN, *words, "--runs-dir", str(runs_dir))
+    assert code == 1
+    assert out == ""
+    assert message in err
+    assert err.count("\n") == 1
+    assert load_runs(runs_dir) == []
+
+
+@pytest.mark.parametrize(
+    "words", [["--filter", "kalman"], ["--steps", "many"], ["--two-stage", "soon"], ["--colour", "red"]]
+)
+def test_unknown_words_are_refused_by_name(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([*TRAIN, *words])
+    assert stopped.value.code == 2
+    assert words[1] in capsys.readouterr().err
+
+
+def test_unknown_runs_are_refused(capsys: pytest.CaptureFixture[str], runs_dir: Path) -> None:
+    for words in (["show", "x"], ["resume", "x"], ["compare", "x", "y"], ["report"]):
+        code, _, err = call(capsys, *words, "--runs-dir", str(runs_dir))
+        assert code == 1
+        assert err.count("\n") == 1
+
+
+def test_a_directory_that_cannot_be_made_gives_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    code, _, err = call(capsys, *TRAIN, "--runs-dir", str(tmp_path / "file" / "runs"))
+    assert code == 1
+    assert err.count("\n") == 1
+    assert "file" in err
+
+
+def test_a_full_disk_gives_one_line_and_leaves_earlier_files(tmp_path: Path) -> None:
+    script = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000));"
+        "from grokfast.lab.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    words = [*TRAIN, "--checkpoint-seconds", "0", "--quiet", "--runs-dir", str(tmp_path)]
+    done = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "file too large" in done.stderr
+    (run,) = load_runs(tmp_path)
+    assert [row.step for row in run.rows] == [3]
+    assert list((run.path / "checkpoints").iterdir()) == []
+    assert main(["resume", run.name, "--quiet", "--runs-dir", str(tmp_path)]) == 0
+
+
+def test_interrupt_leaves_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> None:
+    words = ["train", "modmul", *TINY_FLAGS, "--steps", "1000000", "--runs-dir", str(tmp_path)]
+    process = subprocess.Popen([sys.executable, "-m", "grokfast.lab.cli", *words], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not any(run.rows for run in load_runs(tmp_path)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    (run,) = load_runs(tmp_path)
+    assert process.returncode == 130
+    assert f"grokfast resume {run.name}" in err
+    assert len(list((run.path / "checkpoints").iterdir())) == 2
+
+
+def test_plain_lines_when_the_output_is_no_terminal(
+    capsys: pytest.CaptureFixture[str], runs_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grokfast.lab.terminal.LINE_SECONDS", 0.0)
+    _, _, err = call(capsys, *TRAIN, "--runs-dir", str(runs_dir))
+    lines = err.splitlines()
+    assert len(lines) == 4
+    assert "step 12 of 12, train" in lines[-1]
+    assert "steps/s" in lines[-1]
+    assert "\x1b" not in err
+
+
+def test_tensorboard_events_hold_the_rows(runs_dir: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    assert main([*TRAIN, "--tensorboard", "--quiet", "--runs-dir", str(runs_dir)]) == 0
+    (run,) = load_runs(runs_dir)
+    events = EventAccumulator(str(run.path / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("val_accuracy")] == [row.step for row in run.rows]
+
+
+def test_help_shows_the_papers_defaults(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit):
+        main(["train", "modmul", "--help"])
+    out = capsys.readouterr().out
+    for text in (
+        "(default: 0.001)",
+        "0.005 for ema",
+        "0.01 for ma",
+        "(default: 0.98)",
+        "(default: 97)",
+        "(default: 50000)",
+    ):
+        assert text in out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["--filter", "ema"],
+        ["--filter", "ma", "--window-size", "20", "--two-stage", "500", "--slow-only", "--weight-decay", "0.0"],
+        ["--filter", "fir", "--taps", "0.5", "0.5", "--betas", "0.8", "0.9", "--until", "0.95", "--p", "11"],
+    ],
+)
+def test_the_command_of_a_run_repeats_it(words: list[str]) -> None:
+    from grokfast.lab.cli import config_from
+
+    config = config_from(build_parser().parse_args(["train", "modmul", *words]))
+    again = config_from(build_parser().parse_args(command_line(config).split()[1:]))
+    assert again == config
+
+
+def test_demo_leaves_a_page_and_a_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "page" / "index.html"
+    code, text, _ = call(capsys, "demo", "--quick", "--quiet", "-o", str(out), "--runs-dir", str(tmp_path / "runs"))
+    assert code == 0
+    assert "39,890" in text
+    page = out.read_text()
+    assert "Grokfast-EMA, seed 0" in page
+    assert "http://" not in page.split("<script")[0]
+    assert (out.parent / "curves.png").read_bytes().startswith(b"\x89PNG")

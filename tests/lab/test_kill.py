@@ -1,0 +1,63 @@
+"""A run killed with SIGKILL at random moments, many times, ends bit for bit as if nothing had happened."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tests.lab.conftest import TINY_FLAGS
+from tests.lab.test_train import comparable
+
+from grokfast.lab import Run, load_runs
+
+KILLER = """
+import os, random, signal, sys, time
+from grokfast.lab.runs import find_run
+from grokfast.lab.train import train
+run, dice, kills = find_run(sys.argv[1]), random.Random(int(sys.argv[2])), 0
+while run.status == "incomplete":
+    child = os.fork()
+    if child == 0:
+        train(run)
+        os._exit(0)
+    time.sleep(dice.uniform(0.0, 0.12))
+    if kills < 40:
+        os.kill(child, signal.SIGKILL)
+        kills += 1
+    _, code = os.waitpid(child, 0)
+    assert code in (0, signal.SIGKILL), code
+print(kills)
+"""
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "grokfast.lab.cli", *words]
+
+
+@pytest.mark.parametrize("name", ["ema", "ma"])
+def test_killed_at_any_moment_resume_equals_uninterrupted(tmp_path: Path, name: str) -> None:
+    flags = ["--filter", name, "--window-size", "10", *TINY_FLAGS, "--steps", "300", "--quiet"]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    subprocess.run(command("train", "modmul", *flags, "--runs-dir", str(whole)), check=True)
+    options = [*flags, "--checkpoint-seconds", "0", "--runs-dir", str(parts)]
+    process = subprocess.Popen(command("train", "modmul", *options))
+    while not load_runs(parts):
+        assert process.poll() is None
+    process.kill()
+    process.wait()
+    (run,) = load_runs(parts)
+    done = subprocess.run([sys.executable, "-c", KILLER, str(run.path), "0"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 10
+    (expected,) = load_runs(whole)
+    assert_same(run, expected)
+
+
+def assert_same(run: Run, expected: Run) -> None:
+    assert run.status == expected.status == "complete"
+    assert comparable(run.rows) == comparable(expected.rows)
+    pairs = zip(run.weights().values(), expected.weights().values(), strict=True)
+    assert all(torch.equal(p, q) for p, q in pairs)

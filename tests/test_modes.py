@@ -1,0 +1,187 @@
+"""The ways people train: closures, accumulation, clipping before and after, zeroing, schedulers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import grokfast
+from cases import ALL_FILTERS, each_filter, make_params, make_signal, sgd, step_with
+from grokfast import EMA, Filter
+from reference import filtered
+
+EMA_2 = EMA(alpha=0.9, lamb=2.0)
+
+
+# Closures ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "call", [lambda step, f: step(f), lambda step, f: step(closure=f)], ids=["positional", "keyword"]
+)
+def test_step_with_a_closure_equals_step_without(call: Callable[..., float]) -> None:
+    with_closure, without = (make_params([(4,)])[0] for _ in range(2))
+    optimizer, plain = sgd(with_closure, momentum=0.9), sgd(without, momentum=0.9)
+    handles = [grokfast.attach(o, EMA_2) for o in (optimizer, plain)]
+    for t in range(6):
+        target = torch.tensor(make_signal(6, 4)[t])
+
+        def closure(target: torch.Tensor = target) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = (with_closure - target).square().sum()
+            loss.backward()
+            return loss
+
+        expected = (with_closure.detach() - target).square().sum()
+        assert torch.equal(call(optimizer.step, closure).detach(), expected)
+        plain.zero_grad()
+        (without - target).square().sum().backward()
+        plain.step()
+        assert torch.equal(with_closure, without)
+    assert [handle.step for handle in handles] == [6, 6]
+
+
+class TwiceADay(torch.optim.SGD):
+    """Calls its closure twice in one step, as line searches do."""
+
+    def step(self, closure: Any = None) -> Any:
+        closure()
+        return super().step(closure)
+
+
+def test_closure_called_twice_in_one_step_is_refused() -> None:
+    (param,) = make_params([(3,)])
+    optimizer = TwiceADay([param], lr=0.1)
+    handle = grokfast.attach(optimizer, EMA_2)
+    before = param.detach().clone()
+
+    def closure() -> None:
+        param.grad = torch.ones_like(param)
+
+    with pytest.raises(RuntimeError, match="closure twice"):
+        optimizer.step(closure)
+    assert torch.equal(param, before)
+    assert handle.step == 1
+
+
+# Accumulation, clipping, zeroing ----------------------------------------------------------------------------------
+
+
+def test_accumulated_gradients_are_filtered_once_per_step() -> None:
+    (param,) = make_params([(3,)])
+    optimizer = sgd(param)
+    handle = grokfast.attach(optimizer, EMA_2)
+    signal = make_signal(40, 3)
+    expected = filtered(EMA_2, signal.reshape(10, 4, 3).sum(axis=1))
+    for step in range(10):
+        optimizer.zero_grad()
+        for micro in range(4):
+            (param * torch.tensor(signal[4 * step + micro])).sum().backward()
+        optimizer.step()
+        np.testing.assert_allclose(param.grad, expected[step], rtol=1e-12)
+    assert handle.step == 10
+
+
+def test_clipping_before_the_filter_feeds_it_clipped_gradients() -> None:
+    (param,) = make_params([(3,)])
+    optimizer = sgd(param)
+    grokfast.attach(optimizer, EMA_2)
+    signal = make_signal(10, 3)
+    norms = np.linalg.norm(signal, axis=1, keepdims=True)
+    expected = filtered(EMA_2, signal * np.minimum(1, 0.5 / (norms + 1e-6)))
+    for t in range(10):
+        param.grad = torch.tensor(signal[t])
+        torch.nn.utils.clip_grad_norm_([param], 0.5)
+        optimizer.step()
+        np.testing.assert_allclose(param.grad, expected[t], rtol=1e-9)
+
+
+def test_clipping_after_apply_bounds_the_filtered_gradient() -> None:
+    (param,) = make_params([(3,)])
+    optimizer = sgd(param)
+    handle = grokfast.attach(optimizer, EMA_2)
+    signal = make_signal(10, 3)
+    expected = filtered(EMA_2, signal)
+    for t in range(10):
+        before = param.detach().clone()
+        param.grad = torch.tensor(signal[t])
+        handle.apply()
+        np.testing.assert_allclose(param.grad, expected[t], rtol=1e-12)
+        torch.nn.utils.clip_grad_norm_([param], 0.5)
+        clipped = param.grad.clone()
+        optimizer.step()
+        assert torch.equal(param.grad, clipped)
+        torch.testing.assert_close(param.detach(), before - 0.1 * clipped)
+    assert handle.step == 10
+
+
+def test_applying_twice_before_a_step_is_refused() -> None:
+    (param,) = make_params([(3,)])
+    optimizer = sgd(param)
+    handle = grokfast.attach(optimizer, EMA_2)
+    param.grad = torch.ones_like(param)
+    handle.apply()
+    with pytest.raises(RuntimeError, match=r"apply\(\)"):
+        handle.apply()
+    torch.testing.assert_close(param.grad, torch.full_like(param, 3.0))
+    optimizer.step()
+    param.grad = torch.ones_like(param)
+    handle.apply()
+    torch.testing.assert_close(param.grad, torch.full_like(param, 3.0))
+
+
+def test_slow_part_is_there_after_apply() -> None:
+    (param,) = make_params([(3,)])
+    optimizer = sgd(param)
+    handle = grokfast.attach(optimizer, EMA_2)
+    param.grad = torch.ones_like(param)
+    handle.apply()
+    slow = handle.slow(param)
+    assert slow is not None
+    assert torch.equal(slow, torch.ones_like(param))
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+@each_filter
+def test_zeroing_gradients_either_way_gives_the_reference(filter: Filter, set_to_none: bool) -> None:
+    (param,) = make_params([(3,)])
+    optimizer = sgd(param)
+    grokfast.attach(optimizer, filter)
+    signal = make_signal(10, 3)
+    expected = filtered(filter, signal)
+    for t in range(10):
+        optimizer.zero_grad(set_to_none=set_to_none)
+        (param * torch.tensor(signal[t])).sum().backward()
+        optimizer.step()
+        np.testing.assert_allclose(param.grad, expected[t], rtol=1e-10, atol=1e-12)
+
+
+# Schedulers -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda o: torch.optim.lr_scheduler.StepLR(o, 2, 0.5),
+        lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 10),
+        lambda o: torch.optim.lr_scheduler.OneCycleLR(o, 1.0, total_steps=10),
+        lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda t: t / 10),  # the first learning rate is 0
+    ],
+    ids=["step", "cosine", "one_cycle", "from_zero"],
+)
+def test_learning_rate_schedulers_keep_working(make: Callable[[torch.optim.Optimizer], Any]) -> None:
+    (param,), (by_hand,) = make_params([(3,)]), make_params([(3,)])
+    optimizer, plain = sgd(param, momentum=0.9), sgd(by_hand, momentum=0.9)
+    grokfast.attach(optimizer, ALL_FILTERS["ema"])
+    schedulers = [make(optimizer), make(plain)]
+    signal = make_signal(10, 3)
+    expected = filtered(ALL_FILTERS["ema"], signal)
+    for t in range(10):
+        step_with(optimizer, [param], [torch.tensor(signal[t])])
+        step_with(plain, [by_hand], [torch.tensor(expected[t])])
+        for scheduler in schedulers:
+            scheduler.step()
+    torch.testing.assert_close(param, by_hand, rtol=1e-12, atol=1e-12)
+    assert schedulers[0].get_last_lr() == schedulers[1].get_last_lr()

@@ -1,0 +1,167 @@
+"""Which parameters and of what kind: without gradients, frozen, late, tied, sparse; dtypes and memory layouts."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import grokfast
+from cases import each_filter, filtered_constant, make_params, make_signal, relative_error, sgd, step_with
+from grokfast import EMA, Filter
+from reference import filtered, slow_part
+
+EMA_2 = EMA(alpha=0.9, lamb=2.0)
+
+
+# Which parameters -------------------------------------------------------------------------------------------------
+
+
+@each_filter
+def test_parameter_is_filtered_over_the_gradients_it_had(filter: Filter) -> None:
+    """Steps without a gradient, frozen or not, are no steps for its filter."""
+    present, absent = make_params([(3,), (3,)])
+    optimizer = sgd(present, absent)
+    grokfast.attach(optimizer, filter)
+    signal, has = make_signal(12, 3), np.array([0, 0, 0, 1, 1, 0, 1, 1, 1, 0, 1, 1], bool)
+    expected = iter(filtered(filter, signal[has]))
+    always = filtered(filter, signal)
+    for t in range(12):
+        present.grad = torch.tensor(signal[t])
+        absent.grad = torch.tensor(signal[t]) if has[t] else None
+        optimizer.step()
+        np.testing.assert_allclose(present.grad, always[t], rtol=1e-10, atol=1e-12)
+        if has[t]:
+            np.testing.assert_allclose(absent.grad, next(expected), rtol=1e-10, atol=1e-12)
+
+
+def test_frozen_parameter_has_no_state_until_it_is_unfrozen() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)).double()
+    frozen = model[0].weight.requires_grad_(False)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    handle = grokfast.attach(optimizer, EMA_2)
+
+    def train() -> None:
+        optimizer.zero_grad()
+        model(torch.ones(1, 2, dtype=torch.float64)).sum().backward()
+        optimizer.step()
+
+    train()
+    before = frozen.clone()
+    train()
+    assert torch.equal(frozen, before)
+    assert frozen not in handle.state
+    frozen.requires_grad_(True)
+    train()
+    assert not torch.equal(frozen, before)
+    slow = handle.slow(frozen)
+    assert slow is not None
+    torch.testing.assert_close(slow * 3.0, frozen.grad)
+
+
+def test_group_added_later_is_filtered_from_then_on() -> None:
+    first, late = make_params([(3,), (2,)])
+    optimizer = torch.optim.Adam([first], lr=0.1)
+    grokfast.attach(optimizer, EMA_2)
+    filtered_constant(optimizer, first, 3)
+    optimizer.add_param_group({"params": [late], "grokfast_lamb": 4.0})
+    signal = make_signal(5, 2)
+    expected = filtered(EMA(alpha=0.9, lamb=4.0), signal)
+    for t in range(5):
+        step_with(optimizer, [first, late], [torch.ones_like(first), torch.tensor(signal[t])])
+        np.testing.assert_allclose(late.grad, expected[t], rtol=1e-12)
+        torch.testing.assert_close(first.grad, torch.full_like(first, 3.0))
+
+
+def test_tied_parameter_is_filtered_once() -> None:
+    embedding, head = nn.Embedding(4, 3), nn.Linear(3, 4, bias=False)
+    head.weight = embedding.weight
+    model = nn.Sequential(embedding, head)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    handle = grokfast.attach(optimizer, EMA_2)
+    model(torch.tensor([0, 1])).sum().backward()
+    raw = embedding.weight.grad.clone()
+    optimizer.step()
+    torch.testing.assert_close(embedding.weight.grad, 3 * raw)
+    assert len(handle.state) == 1
+
+
+def test_step_without_any_gradient_does_nothing() -> None:
+    (param,) = make_params([(3,)])
+    optimizer = sgd(param)
+    handle = grokfast.attach(optimizer, EMA_2)
+    optimizer.step()
+    assert handle.step == 0
+    assert not optimizer.state
+
+
+# Dtypes and layouts -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dtype", "rounding"), [(torch.bfloat16, 2**-8), (torch.float16, 2**-11)], ids=str)
+@each_filter
+def test_half_precision_parameters_have_an_exact_average(filter: Filter, dtype: torch.dtype, rounding: float) -> None:
+    (param,) = make_params([(5,)], dtype)
+    optimizer = torch.optim.AdamW([param], lr=0.01)
+    handle = grokfast.attach(optimizer, filter)
+    signal = torch.tensor(make_signal(200, 5)).to(dtype)
+    exact = signal.double().numpy()
+    expected, slow = filtered(filter, exact), slow_part(filter, exact).values
+    for t in range(200):
+        step_with(optimizer, [param], [signal[t]])
+        assert param.grad.dtype == param.dtype == dtype
+        assert relative_error(handle.slow(param).double(), slow[t]) <= 1e-4
+        assert np.abs(param.grad.double().numpy() - expected[t]).max() <= 2 * rounding * np.abs(expected[t]).max()
+
+
+def test_parameters_of_mixed_dtypes_share_an_optimizer() -> None:
+    dtypes = [torch.float32, torch.bfloat16, torch.float64, torch.complex64]
+    params = [nn.Parameter(torch.zeros(3, dtype=dtype)) for dtype in dtypes]
+    optimizer = torch.optim.SGD(params, lr=0.1)
+    handle = grokfast.attach(optimizer, EMA_2)
+    for _ in range(3):
+        step_with(optimizer, params, [torch.ones_like(p) for p in params])
+    for param in params:
+        torch.testing.assert_close(param.grad, torch.full_like(param, 3.0))
+    assert [handle.slow(p).dtype for p in params] == [torch.float32, torch.float32, torch.float64, torch.complex64]
+
+
+@each_filter
+def test_channels_last_parameters_are_filtered(filter: Filter) -> None:
+    conv = nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last)
+    plain = nn.Conv2d(3, 4, 2)
+    plain.load_state_dict(conv.state_dict())
+    for model in (conv, plain):
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        grokfast.attach(optimizer, filter)
+        for t in range(6):
+            optimizer.zero_grad()
+            images = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(t))
+            model(images).square().mean().backward()
+            optimizer.step()
+    torch.testing.assert_close(conv.weight, plain.weight, rtol=1e-4, atol=1e-5)
+
+
+def test_gradient_of_a_conjugated_parameter_is_filtered() -> None:
+    param = nn.Parameter(torch.zeros(2, dtype=torch.complex64))
+    optimizer = torch.optim.SGD([param], lr=0.1)
+    grokfast.attach(optimizer, EMA_2)
+    (param.conj() * torch.tensor([1j, 2.0])).sum().real.backward()
+    assert param.grad.is_conj()
+    raw = param.grad.clone()
+    optimizer.step()
+    torch.testing.assert_close(param.grad.resolve_conj(), 3 * raw.resolve_conj())
+
+
+def test_sparse_gradients_are_refused_by_name() -> None:
+    embedding, linear = nn.Embedding(4, 3, sparse=True), nn.Linear(3, 1)
+    model = nn.ModuleDict({"words": embedding, "head": linear})
+    optimizer = torch.optim.SGD(model.named_parameters(), lr=0.1)
+    handle = grokfast.attach(optimizer, EMA_2)
+    linear(embedding(torch.tensor([1]))).sum().backward()
+    before, raw = linear.weight.detach().clone(), linear.weight.grad.clone()
+    with pytest.raises(TypeError, match=r"sparse one in parameter 'words.weight'.*grokfast=False"):
+        optimizer.step()
+    assert torch.equal(linear.weight, before)
+    assert torch.equal(linear.weight.grad, raw)
+    assert handle.step == 0
+    assert not handle.state
