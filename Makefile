@@ -11,7 +11,7 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 demo: $(READY)  ## train, compare, leave a page to look at
-	$(BIN)/python examples/quickstart.py
+	$(BIN)/grokfast demo
 
 test: lint  ## lint, type-check, run the whole suite
 	$(BIN)/pytest -q
@@ -23,6 +23,7 @@ lint: $(READY)
 
 bench: $(READY)  ## ratios against peers and against the memory limit
 	$(BIN)/python benchmarks/filters.py
+	$(BIN)/python benchmarks/modmul.py
 
 clean:
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis

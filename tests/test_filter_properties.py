@@ -49,7 +49,7 @@ def filters(draw: st.DrawFn) -> Filter:
 def with_layout(grad: Tensor, layout: str) -> Tensor:
     """A copy of a gradient with the same values in another memory layout."""
     if layout == "transposed" and grad.dim() >= 2:
-        return grad.transpose(0, -1).contiguous().transpose(0, -1)
+        return grad.transpose(0, -1).clone(memory_format=torch.contiguous_format).transpose(0, -1)
     if layout == "channels_last" and grad.dim() == 4:
         return grad.clone(memory_format=torch.channels_last)
     if layout == "sliced":

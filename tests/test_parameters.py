@@ -165,3 +165,17 @@ def test_sparse_gradients_are_refused_by_name() -> None:
     assert torch.equal(linear.weight.grad, raw)
     assert handle.step == 0
     assert not handle.state
+
+
+def test_sparse_gradients_in_a_group_without_the_filter_pass() -> None:
+    embedding, linear = nn.Embedding(4, 3, sparse=True), nn.Linear(3, 1)
+    groups = [{"params": embedding.parameters(), "grokfast": False}, {"params": linear.parameters()}]
+    optimizer = torch.optim.SGD(groups, lr=0.1)
+    handle = grokfast.attach(optimizer, EMA_2)
+    before = embedding.weight.detach().clone()
+    linear(embedding(torch.tensor([1]))).sum().backward()
+    sparse, raw = embedding.weight.grad.to_dense(), linear.weight.grad.clone()
+    optimizer.step()
+    torch.testing.assert_close(embedding.weight.detach(), before - 0.1 * sparse)
+    torch.testing.assert_close(linear.weight.grad, 3 * raw)
+    assert set(handle.state) == set(linear.parameters())

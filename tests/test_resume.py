@@ -119,6 +119,8 @@ def test_resume_keeps_the_progress_of_saturation(observed: int) -> None:
     resumed, restored = two_stages()
     resumed.load(file)
     assert restored.streak == observed
+    live = [run.optimizer.state[run.params[0]].keys() for run in (first, resumed)]
+    assert live[0] == live[1]
     for run, trigger in ((first, saturated), (resumed, restored)):
         for _ in range(3 - observed):
             trigger.observe(1.0)
@@ -157,6 +159,17 @@ def test_loading_first_and_attaching_after_continues_too() -> None:
     run.handle = grokfast.attach(run.optimizer, filter)
     assert run.handle.step == 6
     assert same_params(run.train(6, 12), uninterrupted)
+
+
+def test_loading_discards_what_was_applied_before() -> None:
+    make, filter = OPTIMIZERS["sgd"], ALL_FILTERS["ema"]
+    file = Run(make, filter).train(0, 6).save()
+    run = Run(make, filter)
+    for p in run.params:
+        p.grad = torch.full_like(p, 100.0)
+    run.handle.apply()
+    assert same_params(run.load(file).train(6, 12), Run(make, filter).train(0, 12))
+    assert run.handle.step == 12
 
 
 def test_resume_in_a_fresh_process_equals_uninterrupted(tmp_path: Path) -> None:

@@ -143,6 +143,38 @@ def test_raising_names_the_parameter_and_changes_nothing(position: int) -> None:
     assert handle.step == 1
 
 
+@pytest.mark.parametrize("nonfinite", ["skip", "raise"])
+def test_apply_leaves_the_complaint_to_the_step(nonfinite: str) -> None:
+    """After apply() a GradScaler may still discard the step, silently."""
+    (param,) = make_params([(2,)])
+    optimizer = torch.optim.SGD([param], lr=0.0)
+    handle = grokfast.attach(optimizer, EMA(lamb=2.0), nonfinite=nonfinite)
+    param.grad = torch.full_like(param, torch.inf)
+    handle.apply()
+    assert handle.step == 0
+    if nonfinite == "raise":
+        with pytest.raises(FloatingPointError, match="parameter 0 of group 0 at step 0"):
+            optimizer.step()
+    else:
+        with pytest.warns(UserWarning, match="parameter 0 of group 0 at step 0"):
+            optimizer.step()
+    param.data.zero_()
+    param.grad = torch.ones_like(param)
+    handle.apply()
+    assert torch.equal(param.grad, torch.full_like(param, 3.0))
+
+
+def test_gradients_of_groups_without_the_filter_are_checked_too() -> None:
+    """One optimizer, one step: what a GradScaler would discard, the filter skips."""
+    first, second = make_params([(2,), (2,)])
+    optimizer = torch.optim.SGD([{"params": [first]}, {"params": [second], "grokfast": False}], lr=0.0)
+    handle = grokfast.attach(optimizer, EMA(), nonfinite="raise")
+    with pytest.raises(FloatingPointError, match="parameter 0 of group 1"):
+        step_with(optimizer, [first, second], [torch.ones_like(first), torch.full_like(second, torch.nan)])
+    assert torch.equal(first.grad, torch.ones_like(first))
+    assert handle.step == 0
+
+
 def test_finite_gradients_too_large_to_square_are_finite() -> None:
     (param,) = make_params([(3,)], torch.float32)
     optimizer = torch.optim.SGD([param], lr=0.0)

@@ -49,9 +49,13 @@ def attach(
         A handle: `remove()`, `enabled`, `apply()`, `state`, `slow(p)`, `memory_bytes`.
 
     Param groups override the filter's tunable values for themselves, at any time, by the keys `grokfast_lamb` and
-    `grokfast_alpha`; `grokfast=False` switches it off for the group.
+    `grokfast_alpha`; `grokfast=False` switches it off for the group, whose state then stands still.
+
+    To resume, attach first and load then: an optimizer that loads without the filter attached casts the filter's state to
+    the dtype of the parameters.
 
     Example:
+        >>> import grokfast
         >>> model = torch.nn.Linear(2, 1)
         >>> optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
         >>> handle = grokfast.attach(optimizer, grokfast.EMA(alpha=0.98, lamb=2.0))
@@ -281,6 +285,7 @@ class Attachment:
         return rest
 
     def _after_load(self, optimizer: Optimizer) -> None:
+        self._applied = False
         self._pending.clear()
         self._commit(self._incoming)
         self._incoming = {}

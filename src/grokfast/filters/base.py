@@ -80,6 +80,7 @@ class Filter(abc.ABC):
                 1 + H(w), or H(w) alone for a slow-only filter.
 
         Example:
+            >>> from grokfast import EMA
             >>> abs(EMA(alpha=0.98, lamb=2.0).frequency_response(0.0, of="1+h")).item()
             3.0
         """

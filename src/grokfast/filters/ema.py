@@ -106,8 +106,8 @@ class EMA(Filter):
     def from_cutoff(cls, cutoff: float, **options: Any) -> EMA:
         """The EMA whose gain falls by 3 dB at `cutoff` cycles per step, from |H|^2 = 1/2 solved for alpha."""
         check_number("cutoff", cutoff, low=math.ulp(0.0), high=0.5)
-        c = 2 - math.cos(2 * math.pi * cutoff)
-        return cls(alpha=c - math.sqrt(c * c - 1), **options)
+        c = 2 * math.sin(math.pi * cutoff) ** 2  # 1 - cos without cancellation
+        return cls(alpha=1 + c - math.sqrt(c * (c + 2)), **options)
 
 
 def _kernel(grads: list[Tensor], slow: list[Tensor], weight: Tensor, gain: Tensor, slow_only: bool) -> None:
@@ -132,7 +132,7 @@ def _fused() -> Callable[..., None]:
                 return fast(*args)
             except TorchDynamoException as error:
                 broken = True
-                reason = " ".join(str(error).strip().splitlines()[:2])
+                reason = " ".join(str(error).strip().splitlines()[:2]).strip()
                 warnings.warn(f"torch.compile failed, using the plain EMA kernel: {reason}", stacklevel=2)
         _kernel(*args)
 

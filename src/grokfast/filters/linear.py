@@ -33,6 +33,7 @@ class FIR(Filter):
     Args:
         taps: the impulse response, newest gradient first.
         lamb: gain of the slow part, >= 0.
+        slow_only: use lamb * slow alone.
         init: `"first"` starts as if the first gradient had always been there, `"zero"` from silence.
 
     Example:

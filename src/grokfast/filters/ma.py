@@ -19,7 +19,6 @@ from grokfast.filters.base import (
     check_choice,
     check_count,
     check_number,
-    half_power_frequency,
     state_like,
 )
 
@@ -122,13 +121,12 @@ class MA(Filter):
 
     @classmethod
     def from_cutoff(cls, cutoff: float, **options: Any) -> MA:
-        """The window whose gain falls by 3 dB nearest to `cutoff` cycles per step."""
+        """The window whose gain is nearest to -3 dB at `cutoff` cycles per step."""
         check_number("cutoff", cutoff, low=math.ulp(0.0), high=0.5)
         # |H| of a long window is |sinc(w f)|, which is 1/sqrt(2) at w f = 0.443; short ones need a look around.
         guess = 0.4429 / cutoff
         near = range(max(2, math.floor(guess) - 1), math.ceil(guess) + 2)
-
-        def miss(w: int) -> float:
-            return abs((half_power_frequency([([1.0] * w, [1.0])]) or 0.5) - cutoff)
-
-        return cls(window_size=min(near, key=miss), **options)
+        half = math.pi * cutoff
+        return cls(
+            window_size=min(near, key=lambda w: abs(math.sin(w * half) / (w * math.sin(half)) - 0.5**0.5)), **options
+        )
