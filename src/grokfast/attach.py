@@ -51,8 +51,8 @@ def attach(
     Param groups override the filter's tunable values for themselves, at any time, by the keys `grokfast_lamb` and
     `grokfast_alpha`; `grokfast=False` switches it off for the group, whose state then stands still.
 
-    To resume, attach first and load then: an optimizer that loads without the filter attached casts the filter's state to
-    the dtype of the parameters.
+    To resume, attach first and load then: an optimizer that loads without the filter attached casts the filter's state
+    to the dtype of the parameters.
 
     Example:
         >>> import grokfast

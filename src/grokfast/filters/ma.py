@@ -121,12 +121,19 @@ class MA(Filter):
 
     @classmethod
     def from_cutoff(cls, cutoff: float, **options: Any) -> MA:
-        """The window whose gain is nearest to -3 dB at `cutoff` cycles per step."""
+        """The window whose gain falls by 3 dB nearest to `cutoff` cycles per step."""
         check_number("cutoff", cutoff, low=math.ulp(0.0), high=0.5)
         # |H| of a long window is |sinc(w f)|, which is 1/sqrt(2) at w f = 0.443; short ones need a look around.
         guess = 0.4429 / cutoff
         near = range(max(2, math.floor(guess) - 1), math.ceil(guess) + 2)
-        half = math.pi * cutoff
-        return cls(
-            window_size=min(near, key=lambda w: abs(math.sin(w * half) / (w * math.sin(half)) - 0.5**0.5)), **options
-        )
+        return cls(window_size=min(near, key=lambda w: abs(half_power_frequency(w) - cutoff)), **options)
+
+
+def half_power_frequency(window_size: int) -> float:
+    """Where the Dirichlet kernel |sin(pi w f) / (w sin(pi f))| is 1/sqrt(2), by bisection below its first zero."""
+    low, high = 0.0, 1 / window_size
+    for _ in range(60):
+        middle = (low + high) / 2
+        gain = math.sin(math.pi * window_size * middle) / (window_size * math.sin(math.pi * middle))
+        low, high = (middle, high) if gain > 0.5**0.5 else (low, middle)
+    return high
