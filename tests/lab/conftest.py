@@ -1,25 +1,8 @@
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-from grokfast.lab.config import FilterConfig, LoopConfig, ModularConfig, OptimConfig, RunConfig, resolve
-
-TINY = ModularConfig(p=7, width=16, depth=1, heads=2, batch_size=8)
-TINY_FLAGS = ["--p", "7", "--width", "16", "--depth", "1", "--heads", "2", "--batch-size", "8", "--threads", "1"]
-
-
-def tiny(**changes: Any) -> RunConfig:
-    """A run of a fraction of a second; keyword arguments go to whichever part has them."""
-    parts = {"task": TINY, "filter": FilterConfig(), "optim": OptimConfig(), "loop": LoopConfig(steps=30, threads=1)}
-    for name, part in parts.items():
-        mine = {f.name: changes.pop(f.name) for f in dataclasses.fields(part) if f.name in changes}
-        parts[name] = dataclasses.replace(part, **mine)
-    assert not changes
-    return resolve(RunConfig(**parts))  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.lab.conftest import TINY_FLAGS
+from tiny import TINY_FLAGS
 
 from grokfast.lab import load_runs
 from grokfast.lab.cli import build_parser, main

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.lab.conftest import tiny
+from tiny import tiny
 
 import grokfast
 from grokfast.lab.config import (

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.lab.conftest import TINY_FLAGS
-from tests.lab.test_train import comparable
+from tiny import TINY_FLAGS, comparable
 
 from grokfast.lab import Run, load_runs
 

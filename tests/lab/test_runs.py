@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.lab.conftest import tiny
+from tiny import tiny
 
 from grokfast.lab import load_runs
 from grokfast.lab.metrics import Row

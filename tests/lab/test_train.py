@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from grokfast.lab.tasks.modular import ModularTask
-from tests.lab.conftest import tiny
+from tiny import comparable, tiny
 
 import grokfast
 from grokfast.lab.metrics import Row
 from grokfast.lab.runs import Run, RunError, create_run
+from grokfast.lab.tasks.modular import ModularTask
 from grokfast.lab.train import Watcher, evaluation_steps, make_optimizers, train
 
 
@@ -19,11 +19,6 @@ def finish(directory: Path, **changes: Any) -> Run:
     run = create_run(tiny(**changes), directory)
     assert train(run)
     return run
-
-
-def comparable(rows: list[Row]) -> list[Row]:
-    """All but the clock."""
-    return [row._replace(seconds=0.0) for row in rows]
 
 
 def test_same_config_same_numbers(tmp_path: Path) -> None:
@@ -87,7 +82,7 @@ def test_two_stages_equal_the_baseline_before_the_second(runs_dir: Path) -> None
 
 
 def test_automatic_second_stage_begins_when_training_has_saturated(runs_dir: Path) -> None:
-    options: dict[str, Any] = {"steps": 400, "lr": 1e-2, "eval_every": 5, "weight_decay": 0.0}
+    options: dict[str, Any] = {"steps": 600, "lr": 3e-3, "eval_every": 5, "weight_decay": 0.0}
     base = finish(runs_dir, **options)
     staged = finish(runs_dir, **options, filter="ema", two_stage="auto")
     saturated = [row.train_accuracy is not None and row.train_accuracy >= 0.99 for row in base.rows]

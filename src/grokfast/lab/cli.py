@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -184,7 +184,7 @@ def report_result(args: argparse.Namespace, run: Run) -> int:
 
 
 @contextmanager
-def progress_for(args: argparse.Namespace, run: Run) -> Iterator[Callable[[Row], None]]:
+def progress_for(args: argparse.Namespace, run: Run) -> Generator[Callable[[Row], None]]:
     """What to do with each evaluation: a live bar, plain lines, or nothing; and TensorBoard where asked for."""
     budget = run.config.loop.steps or 0
     with Progress(run.name, budget, quiet=args.quiet or args.json) as bar:

@@ -39,7 +39,7 @@ def parser_options(annotation: Any, default: Any) -> dict[str, Any]:
     """What argparse must know to read a value of this type."""
     options = [option for option in alternatives(annotation) if option is not type(None)]
     if options == [bool]:
-        return {"action": argparse.BooleanOptionalAction if default else "store_true"}
+        return {"action": "store_true" if default is False else argparse.BooleanOptionalAction}
     if len(options) > 1:
         return {"type": first_that_fits(options), "metavar": "|".join(describe(option) for option in options)}
     (only,) = options

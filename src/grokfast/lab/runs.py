@@ -24,7 +24,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -129,7 +129,7 @@ def create_run(config: RunConfig, directory: str | Path = "runs", command: list[
 
 
 @contextlib.contextmanager
-def open_for_writing(run: Run) -> Iterator[Writer]:
+def open_for_writing(run: Run) -> Generator[Writer]:
     """The only writer of a run; RunError while another process has it."""
     lock = filelock.FileLock(run.path / "lock")
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from grokfast.lab.metrics import Row
 
 
 @contextmanager
-def event_writer(folder: Path) -> Iterator[Callable[[Row], None]]:
+def event_writer(folder: Path) -> Generator[Callable[[Row], None]]:
     """A function that writes one evaluation; ImportError with a remedy where TensorBoard is missing."""
     try:
         from torch.utils.tensorboard import SummaryWriter

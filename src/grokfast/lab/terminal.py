@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
@@ -73,7 +73,7 @@ def complain(message: str) -> None:
 
 
 @contextmanager
-def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
+def stop_on_interrupt() -> Generator[Callable[[], bool]]:
     """Turn the first Ctrl-C into a question the loop can ask; a second one interrupts at once."""
     asked = False
 
@@ -90,7 +90,7 @@ def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def plain_warnings() -> Iterator[None]:
+def plain_warnings() -> Generator[None]:
     """Show warnings as one line each."""
     original = warnings.showwarning
     warnings.showwarning = lambda message, *rest, **more: complain(f"warning: {message}")  # type: ignore[assignment]
