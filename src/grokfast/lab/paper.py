@@ -41,7 +41,8 @@ MODMUL_ARMS = (
 
 def find_arm(config: RunConfig) -> Arm | None:
     """The row of the paper that a modmul run repeats, whatever its seed; None if it is another experiment."""
-    if config.task != type(config.task)():
+    # How the model is computed does not make it another experiment.
+    if dataclasses.replace(config.task, fast=True, compile=False) != ModularConfig():
         return None
     defaults = DEFAULTS[config.task_name]
     if (config.optim.optimizer, config.optim.lr, config.optim.betas) != (

@@ -39,7 +39,10 @@ HEADINGS = Result(
 def label(run: Run) -> str:
     """What to call a run: its name in the paper, or its own."""
     arm = find_arm(run.config)
-    return f"{arm.name}, seed {run.config.loop.seed}" if arm else run.name
+    if arm is None:
+        return run.name
+    plain = "" if run.config.task.fast else ", plain path"
+    return f"{arm.name}, seed {run.config.loop.seed}{plain}"
 
 
 def result(run: Run) -> Result:

@@ -21,7 +21,8 @@ body { font: 16px/1.55 system-ui, sans-serif; margin: 0 auto; max-width: 70rem; 
 h1 { font-size: 1.7rem; margin: 0.3rem 0; } h2 { font-size: 1.15rem; margin: 2rem 0 0.5rem; }
 .lead { font-size: 1.15rem; } .soft { color: var(--soft); font-size: 0.92rem; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: 0.92rem; }
-th, td { border-bottom: 1px solid var(--line); padding: 0.35rem 0.7rem; text-align: right; white-space: nowrap; }
+th, td { border-bottom: 1px solid var(--line); padding: 0.35rem 0.7rem; text-align: right; }
+td { white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; } code { background: #f2f4f6; padding: 0.1rem 0.3rem; border-radius: 4px; }
 pre { background: #f2f4f6; padding: 0.7rem; border-radius: 6px; overflow-x: auto; }
 """
@@ -85,7 +86,7 @@ def curves(runs: list[Run]) -> str:
     axis: dict[str, Any] = {"type": "log", "title": "steps", "gridcolor": "#e6e9ec", "dtick": 1}
     figure.update_xaxes(**axis)
     figure.update_yaxes(gridcolor="#e6e9ec")
-    figure.update_yaxes(type="log", row=1, col=2)
+    figure.update_yaxes(type="log", dtick=1, row=1, col=2)
     figure.update_layout(
         template="plotly_white",
         height=470,
