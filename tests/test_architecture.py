@@ -18,10 +18,11 @@ MAY_IMPORT = {
     "filters": {"filters"},
     "entries": {"filters"},
     "batches": {"entries", "filters"},
-    "attach": {"batches", "entries", "filters", "stages"},
+    "attach": {"attachment", "filters", "stages"},
+    "attachment": {"batches", "entries", "filters", "stages"},
     "stages": set(),
     "functional": {"filters"},
-    "__init__": {"attach", "filters", "functional", "stages"},
+    "__init__": {"attach", "attachment", "filters", "functional", "stages"},
 }
 
 

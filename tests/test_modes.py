@@ -117,19 +117,89 @@ def test_clipping_after_apply_bounds_the_filtered_gradient() -> None:
     assert handle.step == 10
 
 
-def test_applying_twice_before_a_step_is_refused() -> None:
+def test_applying_after_a_step_that_was_skipped_filters_the_next_gradients() -> None:
     (param,) = make_params([(3,)])
     optimizer = sgd(param)
     handle = grokfast.attach(optimizer, EMA_2)
-    param.grad = torch.ones_like(param)
-    handle.apply()
-    with pytest.raises(RuntimeError, match=r"apply\(\)"):
+    for skipped in (True, False, False):
+        param.grad = torch.ones_like(param)
         handle.apply()
-    torch.testing.assert_close(param.grad, torch.full_like(param, 3.0))
-    optimizer.step()
+        torch.testing.assert_close(param.grad, torch.full_like(param, 3.0))
+        if not skipped:
+            optimizer.step()
+            torch.testing.assert_close(param.grad, torch.full_like(param, 3.0))
+
+
+@pytest.mark.parametrize("with_closure", [False, True])
+def test_a_step_that_calls_the_step_it_inherits_filters_once(with_closure: bool) -> None:
+    class Scheduled(torch.optim.AdamW):
+        def step(self, closure: Any = None) -> Any:
+            return super().step(closure)
+
+    torch.optim.AdamW([torch.zeros(1, requires_grad=True)])  # makes torch fire the hooks of AdamW.step too
+    (param,) = make_params([(1,)])
+    optimizer = Scheduled([param])
+    handle = grokfast.attach(optimizer, EMA_2)
+
+    def closure() -> float:
+        param.grad = torch.ones_like(param)
+        return 0.0
+
+    for step in range(1, 4):
+        closure()
+        optimizer.step(closure if with_closure else None)
+        torch.testing.assert_close(param.grad, torch.full_like(param, 3.0))
+        assert handle.step == step
+
+
+def test_a_positional_argument_that_is_no_closure_passes_as_it_is() -> None:
+    class Scaled(torch.optim.SGD):
+        def step(self, scale: float) -> None:  # type: ignore[override]
+            seen.append(scale)
+
+    seen: list[float] = []
+    (param,) = make_params([(1,)])
+    optimizer = Scaled([param])
+    grokfast.attach(optimizer, EMA_2)
     param.grad = torch.ones_like(param)
-    handle.apply()
+    optimizer.step(0.5)
+    assert seen == [0.5]
     torch.testing.assert_close(param.grad, torch.full_like(param, 3.0))
+
+
+def test_a_wrapper_is_refused_in_favour_of_what_it_wraps() -> None:
+    class Wrapper(torch.optim.Optimizer):
+        def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+            self.optimizer = optimizer
+
+    with pytest.raises(TypeError, match="attach to the SGD inside the Wrapper"):
+        grokfast.attach(Wrapper(sgd(*make_params([(1,)]))), EMA_2)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    assert EMA(alpha=np.float32(0.5)).alpha == 0.5  # type: ignore[arg-type]
+    assert grokfast.MA(window_size=np.int64(5)).window_size == 5  # type: ignore[arg-type]
+
+
+def test_the_filter_of_a_handle_cannot_be_replaced() -> None:
+    handle = grokfast.attach(sgd(*make_params([(1,)])), EMA_2)
+    assert handle.filter is EMA_2
+    with pytest.raises(AttributeError):
+        handle.filter = EMA()  # type: ignore[misc]
+
+
+def test_many_param_groups_cost_one_look_at_the_flag() -> None:
+    params = make_params([(2,)] * 24)
+    optimizer = torch.optim.SGD([{"params": [p], "lr": 0.1 * i} for i, p in enumerate(params)], lr=0.1)
+    grokfast.attach(optimizer, EMA_2)
+    for p in params:
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    with torch.profiler.profile() as profile:
+        optimizer.step()
+    calls = {event.key: event.count for event in profile.key_averages()}
+    assert calls["aten::_amp_foreach_non_finite_check_and_unscale_"] == 1
+    assert calls["aten::_foreach_lerp_"] == 1
 
 
 def test_slow_part_is_there_after_apply() -> None:

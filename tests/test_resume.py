@@ -283,3 +283,38 @@ def test_state_dict_of_another_number_of_parameters_is_the_optimizers_to_refuse(
         run.optimizer.load_state_dict(optimizer.state_dict())
     assert run.handle.step == 5
     assert all(torch.equal(run.handle.slow(p), s) for p, s in zip(run.params, slow, strict=True))
+
+
+def test_a_state_dict_from_before_the_filter_keeps_what_the_groups_say_of_it() -> None:
+    def build() -> torch.optim.Optimizer:
+        a, b = (torch.nn.Parameter(torch.zeros(2)) for _ in range(2))
+        return torch.optim.AdamW([{"params": [a]}, {"params": [b]}])
+
+    old = build()
+    for group in old.param_groups:
+        group["params"][0].grad = torch.ones(2)
+    old.step()
+    new = build()
+    new.param_groups[0]["grokfast_lamb"] = 0.5
+    new.param_groups[1]["grokfast"] = False
+    grokfast.attach(new, grokfast.EMA())
+    with pytest.warns(UserWarning, match="starts anew"):
+        new.load_state_dict(old.state_dict())
+    assert new.param_groups[0]["grokfast_lamb"] == 0.5
+    assert new.param_groups[1]["grokfast"] is False
+
+
+def test_memory_of_a_recursive_filter_with_other_coefficients_is_refused() -> None:
+    def build(cutoff: float) -> tuple[torch.nn.Parameter, torch.optim.Optimizer]:
+        param = torch.nn.Parameter(torch.zeros(2))
+        optimizer = torch.optim.SGD([param])
+        grokfast.attach(optimizer, grokfast.Butterworth(2, cutoff))
+        return param, optimizer
+
+    param, optimizer = build(0.1)
+    param.grad = torch.ones(2)
+    optimizer.step()
+    saved = optimizer.state_dict()
+    with pytest.raises(ValueError, match="other coefficients"):
+        build(0.01)[1].load_state_dict(saved)
+    build(0.1)[1].load_state_dict(saved)

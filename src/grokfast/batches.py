@@ -77,7 +77,7 @@ def collect(optimizer: Optimizer, tuning: Tuning, entry_of: Callable[[Tensor], E
             if grad.is_conj():  # as of a parameter used by p.conj(); foreach kernels refuse such views
                 grad = param.grad = grad.resolve_conj()
             entry = entry_of(param)
-            key = (index, 0 if entry is None else entry[COUNT], grad.dtype, grad.device)
+            key = (id(filter), 0 if entry is None else entry[COUNT], grad.dtype, grad.device, type(grad))
             if batch is None or key != last:
                 last, batch = key, found.setdefault(key, Batch(filter, key[1]))
             batch.grads.append(grad)

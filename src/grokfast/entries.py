@@ -17,13 +17,43 @@ from grokfast.filters.base import Filter, State
 PREFIX = "grokfast_"
 COUNT = "grokfast_count"  # gradients of this parameter that the filter has seen
 STEP = "grokfast_step"  # optimizer steps when it saw the last one
+SIGNATURE = "grokfast_signature"  # of the filter that made the state
 STREAK = "grokfast_streak"  # progress of the trigger that starts the second stage; in saved entries only
 Entry = dict[str, Any]
 
 
 def new_entry(filter: Filter, grad: Tensor) -> Entry:
     """The entry of a parameter whose first gradient is `grad`, before the filter has seen it."""
-    return {**{PREFIX + name: tensor for name, tensor in filter.new_state(grad).items()}, COUNT: 0, STEP: 0}
+    state = filter.new_state(local(grad))
+    return {**{PREFIX + name: shard_like(tensor, grad) for name, tensor in state.items()}, **counters(filter)}
+
+
+def counters(filter: Filter) -> Entry:
+    return {COUNT: 0, STEP: 0, SIGNATURE: filter.signature()}
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether this is a DTensor, as parameters and gradients are under FSDP2."""
+    return hasattr(tensor, "to_local")
+
+
+def local(tensor: Any) -> Tensor:
+    """This rank's shard of a DTensor, sharing its memory; any other tensor as it is."""
+    return tensor.to_local() if is_sharded(tensor) else tensor
+
+
+def shard_like(tensor: Tensor, grad: Any) -> Tensor:
+    """A state made for a local shard as a DTensor laid out like its gradient."""
+    if not is_sharded(grad):
+        return tensor
+    from torch.distributed.tensor import DTensor, Shard
+
+    lead = tensor.dim() - grad.dim()
+    placements = [Shard(p.dim + lead) if p.is_shard() else p for p in grad.placements]
+    whole = torch.empty(*tensor.shape[:lead], *grad.shape, device="meta")
+    return DTensor.from_local(
+        tensor, grad.device_mesh, placements, run_check=False, shape=whole.shape, stride=whole.stride()
+    )
 
 
 def tensors_of(entry: Entry) -> State:
@@ -50,14 +80,16 @@ def fit(filter: Filter, entries: Mapping[Tensor, Entry]) -> dict[Tensor, Entry]:
     """Copies of saved entries, in the dtypes and on the devices needed; ValueError if they are not `filter`'s."""
     fitted: dict[Tensor, Entry] = {}
     for param, entry in entries.items():
-        wanted = filter.new_state(torch.empty_like(param, device="meta"))
+        wanted = filter.new_state(torch.empty(param.shape, dtype=param.dtype, device="meta"))
         found = tensors_of(entry)
         if {k: t.shape for k, t in found.items()} != {k: t.shape for k, t in wanted.items()}:
             shape = tuple(param.shape)
             expected, got = describe(wanted), describe(found)
             raise ValueError(f"saved filter state must fit {filter} on shape {shape}: expected {expected}, got {got}")
+        if entry.get(SIGNATURE, 0) != filter.signature():
+            raise ValueError(f"saved filter state must come from {filter}, got that of other coefficients")
         tensors = {PREFIX + k: t.to(param.device, wanted[k].dtype, copy=True) for k, t in found.items()}
-        fitted[param] = {**tensors, **{k: entry[k] for k in (COUNT, STEP, STREAK) if k in entry}}
+        fitted[param] = {**tensors, **{k: entry[k] for k in (COUNT, STEP, SIGNATURE, STREAK) if k in entry}}
     return fitted
 
 

@@ -7,7 +7,6 @@ Call one of them between `loss.backward()` and `optimizer.step()`, once per opti
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import torch
@@ -99,8 +98,8 @@ def filter_module(m: nn.Module, filter: Filter, states: dict[str, dict[str, Any]
     for name, p in params.items():
         if gradient(p).layout is not torch.strided:
             raise TypeError(f"gradients must be dense, got a sparse one in parameter {name!r}: use sparse=False")
-    batches = list(batch_names(params, states))
-    if not all(all_finite([gradient(params[name]) for name in names]) for names in batches):
+    batches = batch_names(params, states)
+    if not all_finite([[gradient(params[name]) for name in names] for names in batches]):
         warnings.warn("inf or NaN in a gradient: the filter skips such steps", stacklevel=3)
         return
     for names in batches:
@@ -115,13 +114,13 @@ def filter_module(m: nn.Module, filter: Filter, states: dict[str, dict[str, Any]
             states[name][COUNT] = count + 1
 
 
-def batch_names(params: dict[str, nn.Parameter], states: dict[str, dict[str, Any]]) -> Iterator[list[str]]:
+def batch_names(params: dict[str, nn.Parameter], states: dict[str, dict[str, Any]]) -> list[list[str]]:
     """Names of parameters that one filter call can take: same count, dtype and device."""
     groups: dict[Any, list[str]] = {}
     for name, p in params.items():
         count = states[name][COUNT] if name in states else 0
         groups.setdefault((count, p.dtype, p.device), []).append(name)
-    yield from groups.values()
+    return list(groups.values())
 
 
 def gradient(param: nn.Parameter) -> Tensor:

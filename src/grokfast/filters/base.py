@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import math
+import numbers
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -71,6 +72,10 @@ class Filter(abc.ABC):
         if active and slow is not None:
             mix(grads, slow.tensors, slow.scale * self.lamb, self.slow_only)
 
+    def signature(self) -> int:
+        """A number that a saved state must share to be continued; 0 where any state of the same shapes will do."""
+        return 0
+
     def frequency_response(self, w: Any, *, of: Literal["h", "1+h"] = "h") -> Tensor:
         """The transfer function at angular frequencies `w` (radians per step), as complex128.
 
@@ -114,14 +119,19 @@ def state_dtype(grad: Tensor) -> torch.dtype:
     return torch.float32 if grad.dtype in (torch.bfloat16, torch.float16) else grad.dtype
 
 
-def all_finite(grads: list[Tensor], scale: Tensor | None = None) -> bool:
-    """Whether no gradient holds inf or NaN, by the multi-tensor kernel of GradScaler; divides by `scale` if given."""
-    device = grads[0].device
-    tensors = [torch.view_as_real(grad) for grad in grads] if grads[0].is_complex() else grads
-    found = torch.zeros(1, device=device)
-    inverse = torch.ones(1, device=device) if scale is None else scale.to(device).double().reciprocal().float()
-    torch._amp_foreach_non_finite_check_and_unscale_(tensors, found, inverse)
-    return not found.item()
+def all_finite(batches: Sequence[list[Tensor]], scale: Tensor | None = None) -> bool:
+    """Whether no gradient holds inf or NaN, by the kernel of GradScaler; divides all by `scale` if given.
+
+    One flag per device and one look at each: a look makes the host wait for an accelerator.
+    """
+    found: dict[torch.device, Tensor] = {}
+    for grads in batches:
+        device = grads[0].device
+        flag = found.setdefault(device, torch.zeros((), device=device))
+        tensors = [torch.view_as_real(grad) for grad in grads] if grads[0].is_complex() else grads
+        inverse = torch.ones((), device=device) if scale is None else scale.to(device).double().reciprocal().float()
+        torch._amp_foreach_non_finite_check_and_unscale_(tensors, flag, inverse)
+    return not any(flag.item() for flag in found.values())
 
 
 def transfer(sections: Sequence[Section], z: Tensor) -> Tensor:
@@ -162,15 +172,15 @@ def half_power_frequency(sections: Sequence[Section], points: int = 1 << 14) -> 
 
 def check_number(name: str, value: object, *, low: float, high: float = math.inf) -> None:
     """Raise unless `value` is a number in [low, high)."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number in [{low:g}, {high:g}), got {value!r}")
-    if not low <= value < high:
+    if not low <= float(value) < high:
         raise ValueError(f"{name} must be in [{low:g}, {high:g}), got {value!r}")
 
 
 def check_count(name: str, value: object, *, low: int = 1) -> None:
     """Raise unless `value` is an integer >= low."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be an integer >= {low}, got {value!r}")
     if value < low:
         raise ValueError(f"{name} must be an integer >= {low}, got {value!r}")

@@ -122,18 +122,22 @@ def _fused() -> Callable[..., None]:
     """`_kernel` through torch.compile, or itself from the first failed compilation on."""
     from torch._dynamo.exc import TorchDynamoException
 
-    fast = torch.compile(_kernel)
-    broken = False
+    def give_up(error: Exception) -> None:
+        nonlocal fast
+        fast = _kernel
+        reason = " ".join(str(error).strip().splitlines()[:2]).strip()
+        warnings.warn(f"torch.compile failed, using the plain EMA kernel: {reason}", stacklevel=4)
 
     def run(*args: Any) -> None:
-        nonlocal broken
-        if not broken:
-            try:
-                return fast(*args)
-            except TorchDynamoException as error:
-                broken = True
-                reason = " ".join(str(error).strip().splitlines()[:2]).strip()
-                warnings.warn(f"torch.compile failed, using the plain EMA kernel: {reason}", stacklevel=2)
-        _kernel(*args)
+        try:
+            fast(*args)
+        except TorchDynamoException as error:
+            give_up(error)
+            _kernel(*args)
 
+    fast: Callable[..., None] = _kernel
+    try:
+        fast = torch.compile(_kernel)
+    except RuntimeError as error:
+        give_up(error)
     return run

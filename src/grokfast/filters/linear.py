@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import abc
+import functools
 import math
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -110,6 +112,10 @@ class Recursive(Filter, abc.ABC):
     def slow(self, state: State, count: int) -> Tensor:
         return state["slow"]
 
+    def signature(self) -> int:
+        # What the memory of a transposed form means depends on the coefficients.
+        return zlib.crc32(repr([(list(b), list(a)) for b, a in self.sections()]).encode())
+
 
 @dataclass(frozen=True)
 class IIR(Recursive):
@@ -201,6 +207,7 @@ class Butterworth(Recursive):
         return self._sections
 
 
+@functools.cache
 def design_butterworth(order: int, cutoff: float) -> list[Section]:
     """Second-order sections by scipy: the expanded polynomial of a high order loses its poles to rounding."""
     try:
