@@ -38,6 +38,7 @@ def train(run: Run, watcher: Watcher | None = None) -> bool:
         raise RunError(f"{run.path} is complete already: grokfast show {run.name}")
     if run.config.loop.threads is not None:
         torch.set_num_threads(run.config.loop.threads)
+    keep_freed_memory()
     with open_for_writing(run) as writer:
         return Loop(run.config, writer, watcher or Watcher()).go()
 
@@ -156,6 +157,14 @@ class Loop:
             optimizer.load_state_dict(saved)
         self.task.load_state_dict(state["task"])
         self.rows = self.writer.run.rows
+
+
+def keep_freed_memory() -> None:
+    """Let glibc keep what tensors free: by default it gives large blocks back to the system and faults them in anew.
+
+    Freeing one large block raises its threshold for doing so, up to 32 MiB. Elsewhere this does nothing.
+    """
+    torch.empty(31 << 18)  # 31 MiB
 
 
 def make_optimizers(model: nn.Module, config: OptimConfig, *, fused: bool) -> list[Optimizer]:
