@@ -145,16 +145,20 @@ def limit(count: int) -> Callable[[], None]:
 LAMB = 1e-6  # keeps the gradients bounded while the same ones are filtered again and again
 
 
-def alternate(steps: dict[str, Callable[[], None]], repeats: int) -> dict[str, float]:
-    """Median seconds of each function, taken in turns so that a noisy moment hits all of them."""
+def alternate(steps: dict[str, Callable[[], None]], turns: int, steps_per_turn: int = 5) -> dict[str, float]:
+    """Median seconds of a step of each function, taken in turns so that a noisy moment hits all of them.
+
+    A turn is several steps, so that one function's data does not push another's out of the cache for most of them.
+    """
     times: dict[str, list[float]] = {name: [] for name in steps}
     for step in steps.values():
         step()
-    for _ in range(repeats):
+    for _ in range(turns):
         for name, step in steps.items():
-            begin = time.perf_counter()
-            step()
-            times[name].append(time.perf_counter() - begin)
+            for _ in range(steps_per_turn):
+                begin = time.perf_counter()
+                step()
+                times[name].append(time.perf_counter() - begin)
     return {name: statistics.median(values) for name, values in times.items()}
 
 
@@ -170,7 +174,7 @@ def ema_table(sets: dict[str, Shapes]) -> list[dict[str, object]]:
             "attached": hook(Bag(shapes), grokfast.EMA(lamb=LAMB)),
             "compiled": ours(Bag(shapes), grokfast.EMA(lamb=LAMB, compile=True)),
         }
-        t = alternate(steps, 400 if count < 1e6 else 15)
+        t = alternate(steps, 100 if count < 1e6 else 5)
         row: dict[str, object] = {"set": name, "tensors": len(shapes), "parameters": count}
         row |= {f"{key}_ms": round(value * 1e3, 4) for key, value in t.items()}
         for kind in ("eager", "attached", "compiled"):
@@ -188,7 +192,7 @@ def ma_table(windows: list[int], rival_window: int = 100) -> list[dict[str, obje
     steps = {f"w={w}": ours(Bag(shapes), grokfast.MA(window_size=w, lamb=LAMB)) for w in windows}
     steps["attached"] = hook(Bag(shapes), grokfast.MA(window_size=rival_window, lamb=LAMB))
     steps["bf16"] = ours(Bag(shapes), grokfast.MA(window_size=rival_window, lamb=LAMB, window_dtype=torch.bfloat16))
-    times = alternate(rivals | steps, 60)
+    times = alternate(rivals | steps, 20)
     slow = {name: times[name] for name in rivals}
     fast = {name: times[name] for name in steps}
     base = fast[f"w={rival_window}"]
@@ -226,7 +230,7 @@ def growth_table() -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for name, shapes in sets.items():
         bag = Bag(shapes)
-        t = alternate({"eager": ours(bag, grokfast.EMA(lamb=LAMB)), "peer": peer(bag, peer_ema, alpha=0.98)}, 60)
+        t = alternate({"eager": ours(bag, grokfast.EMA(lamb=LAMB)), "peer": peer(bag, peer_ema, alpha=0.98)}, 12)
         rows.append({"parameters in tensors": name, **{f"{k}_ms": round(v * 1e3, 4) for k, v in t.items()}})
     return rows
 

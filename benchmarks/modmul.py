@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import collections
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from torch.nn.functional import cross_entropy
 
 import grokfast
 from grokfast.lab.config import FilterConfig, ModularConfig, RunConfig, make_filter, resolve
+from grokfast.lab.runs import peak_memory_bytes
 from grokfast.lab.tasks.modular import ModularTask
 from grokfast.lab.train import keep_freed_memory, make_optimizers
 
@@ -196,7 +196,7 @@ def memory_table() -> list[dict[str, object]]:
         for kind in ("Plain", "Ours"):
             command = [sys.executable, __file__, "--memory", kind, name]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
-            rows.append({"filter": name, "path": kind.lower(), "peak MB": round(int(done.stdout) / 1024)})
+            rows.append({"filter": name, "path": kind.lower(), "peak MB": round(int(done.stdout) / 2**20)})
     return rows
 
 
@@ -221,7 +221,7 @@ def main() -> None:
         for _ in range(120):
             arm.step()
         arm.accuracy()
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+        print(peak_memory_bytes())
         return
     keep_freed_memory()
     repeats, limit = (5, 2) if args.quick else (100, 200)

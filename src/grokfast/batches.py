@@ -74,7 +74,9 @@ def collect(optimizer: Optimizer, tuning: Tuning, entry_of: Callable[[Tensor], E
                 name = param_name(optimizer, index, place)
                 remedy = "make its layer with sparse=False or set grokfast=False in its param group"
                 raise TypeError(f"gradients must be dense, got a sparse one in {name}: {remedy}")
-            if grad.is_conj():  # as of a parameter used by p.conj(); foreach kernels refuse such views
+            if (
+                grad.dtype.is_complex and grad.is_conj()
+            ):  # as of a parameter used by p.conj(); foreach kernels refuse such views
                 grad = param.grad = grad.resolve_conj()
             entry = entry_of(param)
             key = (id(filter), 0 if entry is None else entry[COUNT], grad.dtype, grad.device, type(grad))

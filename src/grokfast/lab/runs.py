@@ -22,7 +22,6 @@ import os
 import platform
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Generator
 from functools import cached_property
@@ -276,9 +275,12 @@ def peak_memory_bytes() -> int | None:
     """Largest memory of this process so far: on the GPU where there is one, else resident."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated()
-    try:
+    with contextlib.suppress(OSError, StopIteration):
+        # Not ru_maxrss: on Linux a process inherits that of its parent.
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    with contextlib.suppress(ImportError):
         import resource
-    except ImportError:
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return None
