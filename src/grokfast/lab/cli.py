@@ -13,8 +13,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from grokfast.lab.config import DEFAULTS, TASKS, FilterConfig, LoopConfig, OptimConfig, RunConfig, resolve, to_json
-from grokfast.lab.flags import add_flags, pick
+from grokfast.lab.config import TASKS, FilterConfig, LoopConfig, OptimConfig, RunConfig, resolve, to_json
+from grokfast.lab.flags import add_flags, default_hints, pick
 from grokfast.lab.metrics import Crossing, Row
 from grokfast.lab.paper import demo_configs
 from grokfast.lab.results import cell, crossing_text, describe, flatten, progress_text
@@ -230,28 +230,26 @@ def runs_table(runs: list[Run]) -> Table:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="grokfast", description="Reproduce, measure and explain accelerated grokking."
-    )
+    parser = argparse.ArgumentParser(prog="grokfast", description="Reproduce, measure, explain accelerated grokking.")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     def command(
         name: str, run: Callable[[argparse.Namespace], int], help: str, parent: Any = commands
     ) -> argparse.ArgumentParser:
-        added = parent.add_parser(name, help=help, description=help.capitalize() + ".")
+        added = parent.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
         added.set_defaults(run=run, tensorboard=False, quiet=False, json=False)
         added.add_argument(
-            "--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="where runs live (default: runs)"
+            "--runs-dir", type=Path, default="runs", metavar="DIR", help="where runs live (default: runs)"
         )
         return added
 
-    tasks = commands.add_parser("train", help="train one run of a task").add_subparsers(
-        title="tasks", required=True, metavar="TASK"
-    )
+    training = commands.add_parser("train", help="train one run of a task")
+    tasks = training.add_subparsers(title="tasks", required=True, metavar="TASK")
     for name, kind in TASKS.items():
         doc = (kind.__doc__ or name).splitlines()[0].rstrip(".")
         task = command(name, command_train, doc[0].lower() + doc[1:], tasks)
         task.set_defaults(task=name)
+        task.usage = f"grokfast train {name} [flags]"
         for part in (FilterConfig, OptimConfig, LoopConfig, kind):
             add_flags(task, part, default_hints(name))
         add_output_flags(task)
@@ -281,22 +279,6 @@ def add_output_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--quiet", action="store_true", help="print nothing but errors")
     group.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
     group.add_argument("--tensorboard", action="store_true", help="write TensorBoard events too")
-
-
-def default_hints(task: str) -> dict[str, str]:
-    """What the help says of values whose default the task decides."""
-    d = DEFAULTS[task]
-    arms = ", ".join(
-        f"{value:g} {f'for {name}' if name else 'without a filter'}" for name, value in d.weight_decay.items()
-    )
-    return {
-        "optimizer": d.optimizer,
-        "lr": f"{d.lr:g}",
-        "betas": " ".join(f"{beta:g}" for beta in d.betas),
-        "warmup_steps": str(d.warmup_steps),
-        "steps": str(d.steps),
-        "weight_decay": f"{arms}, else 0",
-    }
 
 
 if __name__ == "__main__":

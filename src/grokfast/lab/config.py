@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 
 import grokfast
+from grokfast.lab.tasks.base import setting
 from grokfast.lab.tasks.modular import ModularConfig
 
 FilterName = Literal["ema", "ma", "fir", "iir", "butterworth"]
@@ -23,9 +24,8 @@ TaskConfig = ModularConfig
 TASKS: dict[str, type[TaskConfig]] = {"modmul": ModularConfig}
 
 
-def setting(default: Any, help: str) -> Any:
-    """A field with a line of help for the command line."""
-    return dataclasses.field(default=default, metadata={"help": help})
+SATURATED = 0.99  # --two-stage auto: filter once the training accuracy was this high ...
+PATIENCE = 3  # ... at so many evaluations in a row
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import shlex
 import types
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from grokfast.lab.config import FilterConfig, RunConfig, complete
+from grokfast.lab.config import DEFAULTS, FilterConfig, RunConfig, complete
 
 
 def add_flags(parser: argparse.ArgumentParser, kind: type[Any], hints: dict[str, str] | None = None) -> None:
@@ -27,6 +27,22 @@ def add_flags(parser: argparse.ArgumentParser, kind: type[Any], hints: dict[str,
             help=help.replace("%", "%%"),
             **parser_options(annotations[field.name], field.default),
         )
+
+
+def default_hints(task: str) -> dict[str, str]:
+    """What the help says of values whose default the task decides."""
+    d = DEFAULTS[task]
+    arms = ", ".join(
+        f"{value:g} {f'for {name}' if name else 'without a filter'}" for name, value in d.weight_decay.items()
+    )
+    return {
+        "optimizer": d.optimizer,
+        "lr": f"{d.lr:g}",
+        "betas": " ".join(f"{beta:g}" for beta in d.betas),
+        "warmup_steps": str(d.warmup_steps),
+        "steps": str(d.steps),
+        "weight_decay": f"{arms}, else 0",
+    }
 
 
 def default_text(default: Any) -> str:

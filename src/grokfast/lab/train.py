@@ -14,13 +14,10 @@ from torch.nn.utils import clip_grad_norm_, get_total_norm
 from torch.optim import Optimizer
 
 import grokfast
-from grokfast.lab.config import OptimConfig, RunConfig, make_filter
+from grokfast.lab.config import PATIENCE, SATURATED, OptimConfig, RunConfig, make_filter
 from grokfast.lab.metrics import Row, crossings
 from grokfast.lab.runs import Run, RunError, Writer, open_for_writing, peak_memory_bytes
 from grokfast.lab.tasks import Task, make_task
-
-SATURATED = 0.99  # --two-stage auto: filter once the training accuracy was this high ...
-PATIENCE = 3  # ... at so many evaluations in a row
 
 
 @dataclass(frozen=True)

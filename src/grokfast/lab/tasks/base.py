@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Literal, NamedTuple, Protocol
 
 from torch import Tensor, nn
 
 Split = Literal["train", "val"]
+
+
+def setting(default: Any, help: str) -> Any:
+    """A field of a configuration, with its line of help for the command line."""
+    return dataclasses.field(default=default, metadata={"help": help})
 
 
 class Evaluation(NamedTuple):

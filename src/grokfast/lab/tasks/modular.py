@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from grokfast.lab.tasks.base import Evaluation, Split
+from grokfast.lab.tasks.base import Evaluation, Split, setting
 from grokfast.lab.tasks.operations import GROUP, Equations, Operation, check_prime, make_equations
 from grokfast.lab.tasks.transformer import Decoder
 from grokfast.lab.tasks.transformer_fast import last_logits
 
 NOISE = 0x6E6F697365  # keeps the labels' random stream apart from the rest, which label noise leaves as it is
 CHUNK = 2048  # equations per forward of the fast evaluation: bounds the memory of a large p
-
-
-def setting(default: Any, help: str) -> Any:
-    return field(default=default, metadata={"help": help})
 
 
 @dataclass(frozen=True)
