@@ -44,7 +44,9 @@ def test_the_loop_equals_a_loop_by_hand(runs_dir: Path) -> None:
 def test_the_first_update_has_learning_rate_zero(runs_dir: Path) -> None:
     run = finish(runs_dir, steps=12, eval_every=1)
     assert [row.lr for row in run.rows] == pytest.approx([1e-3 * min(1, k / 10) for k in range(12)])
-    assert run.rows[0].weight_norm == run.rows[0].weight_norm
+    untrained = ModularTask(run.config.task, seed=0).model.parameters()
+    assert run.rows[0].weight_norm == float(torch.nn.utils.get_total_norm([p.detach() for p in untrained]))
+    assert run.rows[1].weight_norm != run.rows[0].weight_norm
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd", "nadam", "muon"])

@@ -185,8 +185,9 @@ def check_device(name: str) -> None:
 
 
 def make_filter(config: FilterConfig) -> grokfast.Filter | None:
-    """The filter a configuration describes."""
-    lamb, slow_only = config.lamb if config.lamb is not None else 2.0, config.slow_only
+    """The filter a resolved configuration describes."""
+    assert config.lamb is not None
+    lamb, slow_only = config.lamb, config.slow_only
     match config.filter:
         case None:
             return None

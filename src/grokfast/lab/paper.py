@@ -5,7 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-from grokfast.lab.config import DEFAULTS, FilterConfig, LoopConfig, ModularConfig, OptimConfig, RunConfig, resolve
+from grokfast.lab.config import (
+    DEFAULTS,
+    FilterConfig,
+    LoopConfig,
+    ModularConfig,
+    OptimConfig,
+    RunConfig,
+    complete,
+    resolve,
+)
 
 
 class Published(NamedTuple):
@@ -52,8 +61,7 @@ def find_arm(config: RunConfig) -> Arm | None:
     ):
         return None
     for arm in MODMUL_ARMS:
-        lamb = config.filter.lamb if arm.filter.filter is None else (5.0 if arm.filter.filter == "ma" else 2.0)
-        same_filter = config.filter == dataclasses.replace(arm.filter, lamb=lamb)
+        same_filter = config.filter == complete(RunConfig(ModularConfig(), arm.filter)).filter
         if same_filter and config.optim.weight_decay == arm.weight_decay:
             return arm
     return None
