@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 WORKER = """
-import os, sys, torch, torch.distributed as dist
+import os, torch, torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
@@ -35,8 +35,9 @@ for filter in filters:
         torch.testing.assert_close(q.full_tensor(), p, rtol=0, atol=1e-6)
         assert all(isinstance(t, DTensor) for t in handle.state[q].values())
     assert handle.memory_bytes > 0
-dist.destroy_process_group()
-print("equal")
+print("equal", flush=True)
+dist.barrier()
+os._exit(0)  # gloo's threads, held by the meshes of the sharded models, may abort an orderly exit
 """
 
 
