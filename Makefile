@@ -24,6 +24,7 @@ lint: $(READY)
 bench: $(READY)  ## ratios against peers and against the memory limit
 	$(BIN)/python benchmarks/filters.py
 	$(BIN)/python benchmarks/modmul.py
+	$(BIN)/python benchmarks/tasks.py
 
 clean:
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis

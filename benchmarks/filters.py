@@ -12,9 +12,6 @@ from __future__ import annotations
 
 import argparse
 import collections
-import json
-import statistics
-import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +19,7 @@ from pathlib import Path
 import torch
 from pytorch_optimizer.optimizer.grokfast import gradfilter_ema as peer_ema
 from pytorch_optimizer.optimizer.grokfast import gradfilter_ma as peer_ma
+from timing import alternate, show, write
 from torch import Tensor, nn
 
 import grokfast
@@ -145,23 +143,6 @@ def limit(count: int) -> Callable[[], None]:
 LAMB = 1e-6  # keeps the gradients bounded while the same ones are filtered again and again
 
 
-def alternate(steps: dict[str, Callable[[], None]], turns: int, steps_per_turn: int = 5) -> dict[str, float]:
-    """Median seconds of a step of each function, taken in turns so that a noisy moment hits all of them.
-
-    A turn is several steps, so that one function's data does not push another's out of the cache for most of them.
-    """
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for step in steps.values():
-        step()
-    for _ in range(turns):
-        for name, step in steps.items():
-            for _ in range(steps_per_turn):
-                begin = time.perf_counter()
-                step()
-                times[name].append(time.perf_counter() - begin)
-    return {name: statistics.median(values) for name, values in times.items()}
-
-
 def ema_table(sets: dict[str, Shapes]) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for name, shapes in sets.items():
@@ -175,7 +156,7 @@ def ema_table(sets: dict[str, Shapes]) -> list[dict[str, object]]:
             "compiled": ours(Bag(shapes), grokfast.EMA(lamb=LAMB, compile=True)),
         }
         # What fits no cache needs no turns of several steps, and takes turns more often for it.
-        t = alternate(steps, 100) if count < 1e6 else alternate(steps, 25, steps_per_turn=1)
+        t = alternate(steps, 100, steps_per_turn=5) if count < 1e6 else alternate(steps, 25)
         row: dict[str, object] = {"set": name, "tensors": len(shapes), "parameters": count}
         row |= {f"{key}_ms": round(value * 1e3, 4) for key, value in t.items()}
         for kind in ("eager", "attached", "compiled"):
@@ -193,7 +174,7 @@ def ma_table(windows: list[int], rival_window: int = 100) -> list[dict[str, obje
     steps = {f"w={w}": ours(Bag(shapes), grokfast.MA(window_size=w, lamb=LAMB)) for w in windows}
     steps["attached"] = hook(Bag(shapes), grokfast.MA(window_size=rival_window, lamb=LAMB))
     steps["bf16"] = ours(Bag(shapes), grokfast.MA(window_size=rival_window, lamb=LAMB, window_dtype=torch.bfloat16))
-    times = alternate(rivals | steps, 20)
+    times = alternate(rivals | steps, 20, steps_per_turn=5)
     slow = {name: times[name] for name in rivals}
     fast = {name: times[name] for name in steps}
     base = fast[f"w={rival_window}"]
@@ -231,7 +212,9 @@ def growth_table() -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for name, shapes in sets.items():
         bag = Bag(shapes)
-        t = alternate({"eager": ours(bag, grokfast.EMA(lamb=LAMB)), "peer": peer(bag, peer_ema, alpha=0.98)}, 12)
+        t = alternate(
+            {"eager": ours(bag, grokfast.EMA(lamb=LAMB)), "peer": peer(bag, peer_ema, alpha=0.98)}, 12, steps_per_turn=5
+        )
         rows.append({"parameters in tensors": name, **{f"{k}_ms": round(v * 1e3, 4) for k, v in t.items()}})
     return rows
 
@@ -250,15 +233,6 @@ def allocations(filter: grokfast.Filter) -> int:
     kept = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     return taken + (kept if kept > 10_000 else 0)
-
-
-def show(title: str, rows: list[dict[str, object]]) -> None:
-    keys = list(dict.fromkeys(key for row in rows for key in row))
-    cells = [keys, *([str(row.get(key, "")) for key in keys] for row in rows)]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(keys))]
-    print(f"\n{title}")
-    for line in cells:
-        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
 
 
 def transpose(rows: list[dict[str, object]]) -> list[dict[str, object]]:
@@ -287,9 +261,7 @@ def main() -> None:
     filters = {"EMA": grokfast.EMA(lamb=LAMB), "MA": grokfast.MA(lamb=LAMB)}
     result["allocations"] = [{"filter": n, "bytes over 200 steady steps": allocations(f)} for n, f in filters.items()]
     show("Steady state", result["allocations"])
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps({"torch": torch.__version__, "threads": 2, **result}, indent=1))
-    print(f"\nwritten to {args.out}")
+    write(result, args.out)
 
 
 if __name__ == "__main__":

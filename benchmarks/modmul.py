@@ -12,24 +12,22 @@ from __future__ import annotations
 
 import argparse
 import collections
-import json
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from timing import alternate, show, write
 from torch.nn.functional import cross_entropy
 
 import grokfast
-from grokfast.lab.config import FilterConfig, ModularConfig, RunConfig, make_filter, resolve
+from grokfast.lab.config import FilterConfig, RunConfig, make_filter, resolve
 from grokfast.lab.runs import peak_memory_bytes
-from grokfast.lab.tasks.modular import ModularTask
+from grokfast.lab.tasks.modular import ModularConfig, ModularTask
 from grokfast.lab.train import keep_freed_memory, make_optimizers
 
-Step = Callable[[], None]
 LEVEL = 0.95
 
 
@@ -110,18 +108,6 @@ class Ours:
         return self.task.evaluate("val").accuracy or 0.0
 
 
-def alternate(steps: dict[str, Step], repeats: int, warmup: int = 30) -> dict[str, float]:
-    """Median seconds of each, taken in turns."""
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for i in range(repeats + warmup):
-        for name, step in steps.items():
-            begin = time.perf_counter()
-            step()
-            if i >= warmup:
-                times[name].append(time.perf_counter() - begin)
-    return {name: statistics.median(values) for name, values in times.items()}
-
-
 def steps_table(repeats: int) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for name in ("ema", "ma"):
@@ -200,15 +186,6 @@ def memory_table() -> list[dict[str, object]]:
     return rows
 
 
-def show(title: str, rows: list[dict[str, object]]) -> None:
-    keys = list(rows[0])
-    cells = [keys, *([str(row[key]) for key in keys] for row in rows)]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(keys))]
-    print(f"\n{title}")
-    for line in cells:
-        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)), flush=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a few steps only")
@@ -233,9 +210,7 @@ def main() -> None:
     show("To a validation accuracy of 0.95, evaluations included", result["to_level"])
     result["memory"] = memory_table()
     show("Peak memory", result["memory"])
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps({"torch": torch.__version__, "threads": 2, **result}, indent=1))
-    print(f"\nwritten to {args.out}")
+    write(result, args.out)
 
 
 if __name__ == "__main__":

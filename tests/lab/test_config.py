@@ -9,7 +9,6 @@ import grokfast
 from grokfast.lab.config import (
     FilterConfig,
     LoopConfig,
-    ModularConfig,
     OptimConfig,
     RunConfig,
     fingerprint,
@@ -19,6 +18,7 @@ from grokfast.lab.config import (
     title,
     to_json,
 )
+from grokfast.lab.tasks.modular import ModularConfig
 
 
 @pytest.mark.parametrize(("name", "lamb", "decay"), [(None, 2.0, 0.0), ("ema", 2.0, 0.005), ("ma", 5.0, 0.01)])
@@ -76,7 +76,7 @@ def test_every_filter_offered_is_made(changes: dict[str, object], kind: grokfast
         ({"seed": -1}, r"seed must be >= 0, got -1"),
         ({"until": 1.5}, r"until must be in \(0, 1\], got 1.5"),
         ({"eval_every": 5, "eval_log": 3}, r"one of eval_every and eval_log"),
-        ({"clip_norm": 0.0}, r"clip_norm must be > 0, got 0"),
+        ({"clip_norm": -1.0}, r"clip_norm must be >= 0, got -1"),
         ({"slow_only": True}, r"need a filter, got none"),
         ({"two_stage": 5}, r"need a filter, got none"),
         ({"filter": "ema", "alpha": 2.0}, r"alpha must be in \[0, 1\), got 2.0"),

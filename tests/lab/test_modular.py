@@ -282,7 +282,7 @@ def test_label_noise_comes_from_the_seed_and_leaves_the_stream_alone() -> None:
         ({"train_fraction": 0.0}, r"train_fraction must be in \(0, 1\), got 0.0"),
         ({"train_fraction": 1.0}, r"train_fraction must be in \(0, 1\), got 1.0"),
         ({"label_noise": 1.5}, r"label_noise must be in \[0, 1\], got 1.5"),
-        ({"variant": "draft"}, "variant must be released or paper, got 'draft'"),
+        ({"variant": "draft"}, "variant must be one of released, paper, got 'draft'"),
         ({"compile": True, "fast": False}, "compile must be False where fast is, got True"),
     ],
 )

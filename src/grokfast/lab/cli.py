@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 from collections.abc import Callable, Generator, Sequence
@@ -13,14 +14,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from grokfast.lab.config import TASKS, FilterConfig, LoopConfig, OptimConfig, RunConfig, resolve, to_json
+from grokfast.lab.config import FilterConfig, LoopConfig, OptimConfig, RunConfig, resolve, to_json
 from grokfast.lab.flags import add_flags, default_hints, pick
 from grokfast.lab.metrics import Crossing, Row
 from grokfast.lab.paper import demo_configs
 from grokfast.lab.results import cell, crossing_text, describe, flatten, progress_text
-from grokfast.lab.runs import Run, RunError, create_run, find_run, load_runs, run_path
+from grokfast.lab.runs import Run, RunError, create_run, find_run, load_runs, run_path, write_atomically
+from grokfast.lab.tasks import TASKS, Task
 from grokfast.lab.terminal import Progress, complain, plain_warnings, stop_on_interrupt
-from grokfast.lab.train import Watcher, train
+from grokfast.lab.train import Watcher, task_of, train
 
 INTERRUPTED = 130
 console = Console()
@@ -63,7 +65,8 @@ def command_train(args: argparse.Namespace) -> int:
         return report_result(args, Run(path))
     if path.exists():
         raise RunError(f"this run was begun and not finished: grokfast resume {path.name}{where(args)}")
-    return train_run(args, create_run(config, args.runs_dir, command=["grokfast", *sys.argv[1:]]))
+    task = task_of(config)  # before the directory is made: data that cannot be read leave no trace
+    return train_run(args, create_run(config, args.runs_dir, command=["grokfast", *sys.argv[1:]]), task)
 
 
 def command_resume(args: argparse.Namespace) -> int:
@@ -71,7 +74,9 @@ def command_resume(args: argparse.Namespace) -> int:
     if run.status == "complete":
         say(args, f"{run.name} is complete already")
         return report_result(args, run)
-    return train_run(args, run)
+    loop = run.config.loop
+    moved = dataclasses.replace(loop, data_dir=args.data_dir or loop.data_dir)
+    return train_run(args, run, task_of(dataclasses.replace(run.config, loop=moved)))
 
 
 def command_runs(args: argparse.Namespace) -> int:
@@ -137,6 +142,20 @@ def command_report(args: argparse.Namespace) -> int:
     return 0
 
 
+def command_results(args: argparse.Namespace) -> int:
+    from grokfast.lab.tables import results_page
+
+    text = results_page([run for folder in args.folders or [args.runs_dir] for run in load_runs(folder)])
+    if not text:
+        raise RunError("there is no complete run of one of the paper's arms: grokfast train ...")
+    if args.out is None:
+        print(text)
+    else:
+        write_atomically(args.out, text.encode())
+        print(f"written: {args.out}")
+    return 0
+
+
 def command_demo(args: argparse.Namespace) -> int:
     from grokfast.lab.report import write_report
     from grokfast.lab.results import HEADINGS, headline, result
@@ -161,11 +180,11 @@ def command_demo(args: argparse.Namespace) -> int:
 # Training with something to look at ---------------------------------------------------------------------------------
 
 
-def train_run(args: argparse.Namespace, run: Run) -> int:
+def train_run(args: argparse.Namespace, run: Run, task: Task | None = None) -> int:
     """Train a run to its end with progress; Ctrl-C leaves a checkpoint."""
     with stop_on_interrupt() as interrupted, plain_warnings(), progress_for(args, run) as on_row:
         watcher = Watcher(on_row=on_row, on_warning=complain, should_stop=interrupted)
-        complete = train(run, watcher)
+        complete = train(run, watcher, task=task)
     if not complete:
         complain(f"stopped at {progress_text(run)}: grokfast resume {run.name}{where(args)}")
         return INTERRUPTED
@@ -179,7 +198,8 @@ def report_result(args: argparse.Namespace, run: Run) -> int:
     found = describe(run)
     accuracy = f"validation accuracy {found['val_accuracy']:.4f}, " if found["val_accuracy"] is not None else ""
     level = (run.summary or {})["level"]
-    result = f"first at {level:g}: {found['first']}, for good: {found['stable']}"
+    loss = "" if accuracy else f"best validation loss {found['best_val_loss']:.5g}, "
+    result = f"{loss}first at {level:g}: {found['first']}, for good: {found['stable']}"
     say(args, f"{run.name}: {accuracy}{result}, {found['seconds']:.1f} s")
     return 0
 
@@ -216,14 +236,20 @@ def where(args: argparse.Namespace) -> str:
 
 
 def runs_table(runs: list[Run]) -> Table:
-    table = Table()
-    for column in ("run", "status", "step", "train", "val", "first", "for good", "seconds"):
-        table.add_column(column, overflow="fold", justify="left" if column in ("run", "status") else "right")
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("run", overflow="fold", min_width=20)
+    for column in ("status", "step", "train", "val", "loss", "first", "stays", "sec"):
+        table.add_column(column, no_wrap=True, justify="left" if column == "status" else "right")
     for run in runs:
         d = describe(run)
-        values = (d["train_accuracy"], d["val_accuracy"], d["first"], d["stable"])
-        table.add_row(d["name"], d["status"], f"{d['step']:,}", *(cell(v) for v in values), f"{d['seconds']:.1f}")
+        values = (d["train_accuracy"], d["val_accuracy"], d["best_val_loss"], steps(d["first"]), steps(d["stable"]))
+        table.add_row(d["name"], d["status"], f"{d['step']:,}", *(cell(v) for v in values), f"{d['seconds']:.0f}")
     return table
+
+
+def steps(crossing: str | None) -> str | None:
+    """A crossing without its interval, where space is short."""
+    return crossing and crossing.split(" (")[0]
 
 
 # The parser ---------------------------------------------------------------------------------------------------------
@@ -251,12 +277,13 @@ def build_parser() -> argparse.ArgumentParser:
         task.set_defaults(task=name)
         task.usage = f"grokfast train {name} [flags]"
         for part in (FilterConfig, OptimConfig, LoopConfig, kind):
-            add_flags(task, part, default_hints(name))
+            add_flags(task, part, default_hints(kind))
         add_output_flags(task)
     resume = command("resume", command_resume, "go on with a run that was interrupted")
     show = command("show", command_show, "show the configuration and results of a run")
     for added in (resume, show):
         added.add_argument("name", help="name of a run, or the beginning of one")
+    resume.add_argument("--data-dir", metavar="DIR", help="where data sets lie now (default: as when the run began)")
     add_output_flags(resume)
     compare = command("compare", command_compare, "show what differs between runs, and what came of it")
     compare.add_argument("names", nargs="+", metavar="RUN")
@@ -266,6 +293,9 @@ def build_parser() -> argparse.ArgumentParser:
     report = command("report", command_report, "write a page and a picture of the curves of runs")
     report.add_argument("names", nargs="*", metavar="RUN", help="default: all")
     report.add_argument("-o", "--out", default="report.html", metavar="FILE", help="default: report.html")
+    results = command("results", command_results, "the paper's arms over seeds, published beside measured, as Markdown")
+    results.add_argument("folders", nargs="*", type=Path, metavar="DIR", help="folders of runs (default: --runs-dir)")
+    results.add_argument("-o", "--out", type=Path, metavar="FILE", help="write there instead of printing")
     demo = command("demo", command_demo, "see grokking happen, accelerated, in about two minutes")
     demo.add_argument("-o", "--out", default="demo/index.html", metavar="FILE", help="default: demo/index.html")
     demo.add_argument("--quick", action="store_true", help="a few steps only, to see that it works")

@@ -9,21 +9,21 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 import torch
 
 import grokfast
-from grokfast.lab.tasks.base import setting
-from grokfast.lab.tasks.modular import ModularConfig
+from grokfast.lab.tasks import TASKS
+from grokfast.lab.tasks.base import OptimizerName, TaskConfig, setting
 
 FilterName = Literal["ema", "ma", "fir", "iir", "butterworth"]
-OptimizerName = Literal["adam", "adamw", "sgd", "nadam", "muon"]
-TaskConfig = ModularConfig
-TASKS: dict[str, type[TaskConfig]] = {"modmul": ModularConfig}
 
 
+Part = TypeVar("Part", "FilterConfig", "OptimConfig", "LoopConfig")
 SATURATED = 0.99  # --two-stage auto: filter once the training accuracy was this high ...
 PATIENCE = 3  # ... at so many evaluations in a row
 
@@ -32,9 +32,9 @@ PATIENCE = 3  # ... at so many evaluations in a row
 class FilterConfig:
     """Which gradient filter, and its values."""
 
-    filter: FilterName | None = setting(None, "gradient filter to attach; none for the baseline")
-    alpha: float = setting(0.98, "memory of ema, in [0, 1)")
-    lamb: float | None = setting(None, "gain of the slow part (default: 5 for ma, else 2)")
+    filter: FilterName | None = setting(None, "gradient filter to attach (default: none, the baseline)", none=True)
+    alpha: float | None = setting(None, "memory of ema, in [0, 1)")
+    lamb: float | None = setting(None, "gain of the slow part")
     window_size: int = setting(100, "number of gradients in ma")
     partial_window: bool = setting(False, "let ma average a window that is not full yet, as Algorithm 1 reads")
     taps: tuple[float, ...] = setting((), "impulse response of fir, newest gradient first")
@@ -59,7 +59,7 @@ class OptimConfig:
     momentum: float = setting(0.0, "momentum of sgd")
     nesterov: bool = setting(False, "Nesterov momentum for sgd")
     warmup_steps: int | None = setting(None, "linear warm-up of the learning rate, which is 0 at the first update")
-    clip_norm: float | None = setting(None, "clip the gradient norm to this, before the filter")
+    clip_norm: float | None = setting(None, "clip the gradient norm to this, before the filter; 0: do not")
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,16 @@ class LoopConfig:
 
     seed: int = setting(0, "seed of everything random")
     steps: int | None = setting(None, "budget in steps")
-    until: float | None = setting(None, "stop once the validation accuracy has reached this level")
+    until: float | None = setting(None, "stop once the validation accuracy (qm9: loss) has reached this level")
     extra_steps: int = setting(0, "go on for this many steps after --until was reached")
-    eval_every: int | None = setting(None, "evaluate every n steps (default: once per epoch, as the paper)")
+    eval_every: int | None = setting(None, "evaluate every n steps")
     eval_log: int | None = setting(None, "evaluate this many times per decade of steps instead")
     checkpoint_seconds: float = setting(30.0, "seconds between checkpoints; does not influence the result")
     device: str = setting("auto", "cpu, cuda, mps, or auto for the best there is")
     threads: int | None = setting(None, "CPU threads (default: as torch finds)")
+    data_dir: str | None = setting(
+        None, "where data sets lie (default: $GROKFAST_DATA, else a cache that they are downloaded to)"
+    )
 
 
 @dataclass(frozen=True)
@@ -90,29 +93,15 @@ class RunConfig:
     def task_name(self) -> str:
         return next(name for name, kind in TASKS.items() if isinstance(self.task, kind))
 
+    @property
+    def level(self) -> float:
+        """Where this run counts as having generalised."""
+        return self.loop.until if self.loop.until is not None else self.task.defaults().level
 
-@dataclass(frozen=True)
-class TaskDefaults:
-    """The paper's setting of one task: what stands for None elsewhere."""
-
-    optimizer: OptimizerName
-    lr: float
-    betas: tuple[float, float]
-    warmup_steps: int
-    steps: int
-    weight_decay: dict[str | None, float]  # by filter; 0 for those the paper does not know
-
-
-DEFAULTS: dict[str, TaskDefaults] = {
-    "modmul": TaskDefaults(
-        optimizer="adam",
-        lr=1e-3,
-        betas=(0.9, 0.98),
-        warmup_steps=10,
-        steps=50_000,
-        weight_decay={None: 0.0, "ema": 0.005, "ma": 0.01},  # Figures 1 and 4
-    ),
-}
+    @property
+    def plain(self) -> bool:
+        """Whether the task computes in the obvious way, where it knows a faster one that rounds differently."""
+        return not getattr(self.task, "fast", True)
 
 
 def resolve(config: RunConfig) -> RunConfig:
@@ -124,22 +113,24 @@ def resolve(config: RunConfig) -> RunConfig:
 
 def complete(config: RunConfig) -> RunConfig:
     """Put the paper's values where None stands."""
-    name = config.filter.filter
-    defaults = DEFAULTS[config.task_name]
-    filter = config.filter
-    if filter.lamb is None:
-        filter = dataclasses.replace(filter, lamb=5.0 if name == "ma" else 2.0)
-    optim = fill(config.optim, defaults, "optimizer", "lr", "betas", "warmup_steps")
-    if optim.weight_decay is None:
-        optim = dataclasses.replace(optim, weight_decay=defaults.weight_decay.get(name, 0.0))
-    loop = fill(config.loop, defaults, "steps")
+    name, d = config.filter.filter, config.task.defaults()
+    filter = fill(config.filter, alpha=d.alpha, lamb=d.lamb_of_ma if name == "ma" else d.lamb)
+    decay = d.weight_decay.get(name, d.weight_decay[None])
+    optim = fill(config.optim, optimizer=d.optimizer, lr=d.lr, betas=d.betas, warmup_steps=d.warmup_steps)
+    optim = fill(optim, weight_decay=decay, clip_norm=d.clip_norm)
+    loop = fill(config.loop, steps=d.steps)
+    if loop.eval_log is None:
+        loop = fill(loop, eval_every=d.eval_every)
     if loop.device == "auto":
         loop = dataclasses.replace(loop, device=best_device())
+    if loop.data_dir is not None:
+        loop = dataclasses.replace(loop, data_dir=str(Path(loop.data_dir).absolute()))
     return RunConfig(config.task, filter, optim, loop)
 
 
-def fill(config: Any, defaults: TaskDefaults, *names: str) -> Any:
-    missing = {name: getattr(defaults, name) for name in names if getattr(config, name) is None}
+def fill(config: Part, **defaults: Any) -> Part:
+    """`config` with these values where it has None."""
+    missing = {name: value for name, value in defaults.items() if getattr(config, name) is None}
     return dataclasses.replace(config, **missing)
 
 
@@ -165,13 +156,14 @@ def check(config: RunConfig) -> None:
     for name, value, low in ranges:
         if value is not None and not value >= low:
             raise ValueError(f"{name} must be >= {low}, got {value}")
-    if loop.until is not None and not 0 < loop.until <= 1:
-        raise ValueError(f"until must be in (0, 1], got {loop.until}")
+    highest = 1.0 if config.task.defaults().measure == "accuracy" else math.inf
+    if loop.until is not None and not 0 < loop.until <= highest:
+        raise ValueError(f"until must be in (0, {highest:g}], got {loop.until}")
     if loop.eval_every is not None and loop.eval_log is not None:
         raise ValueError(f"give one of eval_every and eval_log, got {loop.eval_every} and {loop.eval_log}")
     check_device(loop.device)
-    if optim.clip_norm is not None and not optim.clip_norm > 0:
-        raise ValueError(f"clip_norm must be > 0, got {optim.clip_norm}")
+    if optim.clip_norm is not None and not optim.clip_norm >= 0:
+        raise ValueError(f"clip_norm must be >= 0, got {optim.clip_norm}")
     if config.filter.filter is None and (config.filter.slow_only or config.filter.two_stage is not None):
         raise ValueError("slow_only and two_stage need a filter, got none")
     make_filter(config.filter)
@@ -187,6 +179,7 @@ def check_device(name: str) -> None:
 def make_filter(config: FilterConfig) -> grokfast.Filter | None:
     """The filter a resolved configuration describes."""
     assert config.lamb is not None
+    assert config.alpha is not None
     lamb, slow_only = config.lamb, config.slow_only
     match config.filter:
         case None:
@@ -236,9 +229,9 @@ def tuples(values: dict[str, Any]) -> dict[str, Any]:
 
 def fingerprint(config: RunConfig) -> str:
     """Eight hex digits that differ for configurations that may give different results."""
-    loop = dataclasses.replace(config.loop, checkpoint_seconds=0.0)
-    text = json.dumps(to_json(dataclasses.replace(config, loop=loop)), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    data = to_json(dataclasses.replace(config, loop=dataclasses.replace(config.loop, checkpoint_seconds=0.0)))
+    del data["loop"]["data_dir"]
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def title(config: RunConfig) -> str:

@@ -8,7 +8,8 @@ import shlex
 import types
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from grokfast.lab.config import DEFAULTS, FilterConfig, RunConfig, complete
+from grokfast.lab.config import FilterConfig, RunConfig, complete
+from grokfast.lab.tasks.base import TaskConfig
 
 
 def add_flags(parser: argparse.ArgumentParser, kind: type[Any], hints: dict[str, str] | None = None) -> None:
@@ -25,23 +26,26 @@ def add_flags(parser: argparse.ArgumentParser, kind: type[Any], hints: dict[str,
             dest=field.name,
             default=argparse.SUPPRESS,
             help=help.replace("%", "%%"),
-            **parser_options(annotations[field.name], field.default),
+            **parser_options(annotations[field.name], field.default, none=field.metadata.get("none", False)),
         )
 
 
-def default_hints(task: str) -> dict[str, str]:
+def default_hints(task: type[TaskConfig]) -> dict[str, str]:
     """What the help says of values whose default the task decides."""
-    d = DEFAULTS[task]
-    arms = ", ".join(
-        f"{value:g} {f'for {name}' if name else 'without a filter'}" for name, value in d.weight_decay.items()
-    )
+    d = task().defaults()
+    decay = dict(d.weight_decay)
+    arms = ", ".join(f"{decay[name]:g} for {name}" for name in decay if name)
     return {
         "optimizer": d.optimizer,
         "lr": f"{d.lr:g}",
         "betas": " ".join(f"{beta:g}" for beta in d.betas),
         "warmup_steps": str(d.warmup_steps),
+        "clip_norm": "" if d.clip_norm is None else f"{d.clip_norm:g}",
         "steps": str(d.steps),
-        "weight_decay": f"{arms}, else 0",
+        "eval_every": "once per epoch" if d.eval_every is None else str(d.eval_every),
+        "alpha": f"{d.alpha:g}",
+        "lamb": f"{d.lamb_of_ma:g} for ma, else {d.lamb:g}",
+        "weight_decay": f"{arms}, else {decay[None]:g}",
     }
 
 
@@ -51,8 +55,8 @@ def default_text(default: Any) -> str:
     return " ".join(f"{x:g}" for x in default) if isinstance(default, tuple) else f"{default}"
 
 
-def parser_options(annotation: Any, default: Any) -> dict[str, Any]:
-    """What argparse must know to read a value of this type."""
+def parser_options(annotation: Any, default: Any, *, none: bool = False) -> dict[str, Any]:
+    """What argparse must know to read a value of this type; `none` offers that word for None."""
     options = [option for option in alternatives(annotation) if option is not type(None)]
     if options == [bool]:
         return {"action": "store_true" if default is False else argparse.BooleanOptionalAction}
@@ -60,7 +64,7 @@ def parser_options(annotation: Any, default: Any) -> dict[str, Any]:
         return {"type": first_that_fits(options), "metavar": "|".join(describe(option) for option in options)}
     (only,) = options
     if get_origin(only) is Literal:
-        return {"choices": get_args(only)}
+        return {"choices": (*get_args(only), *(["none"] if none else []))}
     if get_origin(only) is tuple:
         element, *rest = get_args(only)
         return {"type": element, "nargs": "+" if rest == [...] else 1 + len(rest), "metavar": describe(element)}
@@ -98,13 +102,16 @@ def first_that_fits(options: list[Any]) -> Any:
 def command_line(config: RunConfig) -> str:
     """The shortest command that repeats a run: the flags that depart from the paper's values."""
     name = config.filter.filter
-    plain = complete(RunConfig(type(config.task)(), FilterConfig(filter=name)))
+    task: Any = type(config.task)
+    plain = complete(RunConfig(task(variant=config.task.variant), FilterConfig(filter=name)))
+    ours = ("checkpoint_seconds", "data_dir", "variant")
     words = ["grokfast", "train", config.task_name, *(["--filter", name] if name else [])]
+    words += [] if config.task.variant == "released" else ["--variant", config.task.variant]
     for part in ("filter", "optim", "loop", "task"):
         mine, usual = getattr(config, part), getattr(plain, part)
         for field in dataclasses.fields(mine):
             value = getattr(mine, field.name)
-            if value != getattr(usual, field.name) and field.name != "checkpoint_seconds":
+            if value != getattr(usual, field.name) and field.name not in ours:
                 words += flag_words(field.name, value)
     return shlex.join(words)
 
@@ -120,5 +127,6 @@ def flag_words(name: str, value: Any) -> list[str]:
 
 def pick(kind: type[Any], values: dict[str, Any]) -> Any:
     """An instance of a dataclass from the flags that were given."""
-    names = {field.name for field in dataclasses.fields(kind)}
-    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k in names})
+    names = {field.name: field.metadata.get("none", False) for field in dataclasses.fields(kind)}
+    given = {k: None if v == "none" and names[k] else v for k, v in values.items() if k in names}
+    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()})

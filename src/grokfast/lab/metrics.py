@@ -6,8 +6,11 @@ crosses is censored: all that is known is that it takes longer than `after` step
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+from grokfast.lab.tasks.base import Measure
 
 
 class Row(NamedTuple):
@@ -24,6 +27,7 @@ class Row(NamedTuple):
     lr: float
     samples: int
     seconds: float
+    more: Mapping[str, float] | None = None  # whatever else the task measures
 
 
 class Crossing(NamedTuple):
@@ -66,9 +70,43 @@ def _crossing_at(steps: Sequence[int], index: int | None) -> Crossing:
     return Crossing(steps[index - 1] if index else 0, steps[index])
 
 
-def reaches(rows: Sequence[Row], level: float) -> list[bool]:
-    """Whether each validation accuracy is at least `level`."""
-    return [row.val_accuracy is not None and row.val_accuracy >= level for row in rows]
+class Best(NamedTuple):
+    """The best value of a curve, and the first evaluated step that has it."""
+
+    step: int
+    value: float
+
+
+def validation(rows: Sequence[Row], measure: Measure) -> list[float | None]:
+    """The validation curve that a task is judged by."""
+    return [row.val_accuracy if measure == "accuracy" else row.val_loss for row in rows]
+
+
+def reaches(rows: Sequence[Row], level: float, measure: Measure = "accuracy") -> list[bool]:
+    """Whether each validation accuracy is at least `level`, or each validation loss at most."""
+    values = validation(rows, measure)
+    return [v is not None and (v >= level if measure == "accuracy" else v <= level) for v in values]
+
+
+def best(rows: Sequence[Row], measure: Measure) -> Best | None:
+    """The highest validation accuracy or the lowest validation loss; None where there is none."""
+    pairs = zip(rows, validation(rows, measure), strict=True)
+    found = [Best(row.step, v) for row, v in pairs if v is not None and math.isfinite(v)]
+    sign = 1 if measure == "loss" else -1
+    return min(found, key=lambda best: (sign * best.value, best.step), default=None)
+
+
+def best_so_far(rows: Sequence[Row], measure: Measure) -> list[float | None]:
+    """At each evaluation the best value up to it: what early stopping would have kept.
+
+    The curves of noisy tasks are compared by it, and by the step at which it reaches another run's best.
+    """
+    pick, kept, curve = (max if measure == "accuracy" else min), None, list[float | None]()
+    for value in validation(rows, measure):
+        if value is not None and math.isfinite(value):
+            kept = value if kept is None else pick(kept, value)
+        curve.append(kept)
+    return curve
 
 
 def reaches_training(rows: Sequence[Row], fraction: float) -> list[bool]:
@@ -85,14 +123,17 @@ def reaches_training(rows: Sequence[Row], fraction: float) -> list[bool]:
     ]
 
 
-def crossings(rows: Sequence[Row], level: float = 0.95) -> dict[str, Crossing]:
-    """First and stable crossings of a validation accuracy, absolute and relative to the training accuracy."""
+def crossings(rows: Sequence[Row], level: float = 0.95, measure: Measure = "accuracy") -> dict[str, Crossing]:
+    """First and stable crossings of a validation level; for accuracies also relative to the training accuracy."""
     steps = [row.step for row in rows]
-    absolute, relative = reaches(rows, level), reaches_training(rows, level)
+    absolute = reaches(rows, level, measure)
+    found = {"first": first_crossing(steps, absolute), "stable": stable_crossing(steps, absolute)}
+    if measure == "loss":
+        return {**found, "train": first_crossing(steps, [row.train_loss <= level for row in rows])}
+    relative = reaches_training(rows, level)
     overfit = [row.train_accuracy is not None and row.train_accuracy >= level for row in rows]
     return {
-        "first": first_crossing(steps, absolute),
-        "stable": stable_crossing(steps, absolute),
+        **found,
         "first_relative": first_crossing(steps, relative),
         "stable_relative": stable_crossing(steps, relative),
         "train": first_crossing(steps, overfit),

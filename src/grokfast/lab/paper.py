@@ -5,84 +5,94 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-from grokfast.lab.config import (
-    DEFAULTS,
-    FilterConfig,
-    LoopConfig,
-    ModularConfig,
-    OptimConfig,
-    RunConfig,
-    complete,
-    resolve,
-)
+from grokfast.lab.config import FilterConfig, LoopConfig, OptimConfig, RunConfig, complete, resolve
+from grokfast.lab.tasks import TASKS
 
 
 class Published(NamedTuple):
-    """A number of the paper and its place."""
+    """What the paper reports of an arm, and where."""
 
-    steps: int | None  # iterations until the validation accuracy is 0.95; None for "not converged"
     where: str
+    steps: int | None = None  # iterations until the validation accuracy is at the level
+    converged: bool = True
+    accuracy: float | None = None  # mnist: final; imdb: best of one-batch values
+    loss: float | None = None  # lowest of the validation; of one-batch values for imdb
 
 
 class Arm(NamedTuple):
     """One row of a table: what is done to the gradients, at which weight decay."""
 
+    task: str
     name: str
     filter: FilterConfig
     weight_decay: float
-    published: Published
+    published: Published | None  # None for our own controls
 
 
-MODMUL_ARMS = (
-    Arm("Baseline", FilterConfig(), 0.0, Published(39_890, "Table 1")),
-    Arm("1-stage MA", FilterConfig(filter="ma"), 0.0, Published(2_940, "Table 1")),
-    Arm("2-stage MA", FilterConfig(filter="ma", two_stage=500), 0.0, Published(1_920, "Table 1")),
+NO_FILTER, EMA, MA = FilterConfig(), FilterConfig(filter="ema"), FilterConfig(filter="ma")
+LATE_MA = FilterConfig(filter="ma", two_stage=500)
+
+ARMS = (
+    Arm("modmul", "Baseline", NO_FILTER, 0.0, Published("Table 1", steps=39_890)),
+    Arm("modmul", "1-stage MA", MA, 0.0, Published("Table 1", steps=2_940)),
+    Arm("modmul", "2-stage MA", LATE_MA, 0.0, Published("Table 1", steps=1_920)),
     Arm(
+        "modmul",
         "2-stage MA, slow only",
-        FilterConfig(filter="ma", two_stage=500, slow_only=True),
+        dataclasses.replace(LATE_MA, slow_only=True),
         0.0,
-        Published(None, "Table 1"),
+        Published("Table 1", converged=False),
     ),
-    Arm("Grokfast-MA", FilterConfig(filter="ma"), 0.01, Published(790, "Table 3")),
-    Arm("Grokfast-EMA", FilterConfig(filter="ema"), 0.005, Published(910, "Table 3")),
+    Arm("modmul", "Grokfast-MA", MA, 0.01, Published("Table 3", steps=790)),
+    Arm("modmul", "Grokfast-EMA", EMA, 0.005, Published("Table 3", steps=910)),
+    Arm("mnist", "Baseline", NO_FILTER, 0.01, Published("Table 4", steps=44_022, accuracy=0.898)),
+    Arm("mnist", "Grokfast", EMA, 2.0, Published("Table 4", steps=2_001, accuracy=0.912)),
+    Arm("mnist", "Baseline, decay of Grokfast", NO_FILTER, 2.0, None),
+    Arm("mnist", "Grokfast, decay of the baseline", EMA, 0.01, None),
+    Arm("qm9", "Baseline", NO_FILTER, 0.0, Published("Table 5", loss=0.00659)),
+    Arm("qm9", "Grokfast", EMA, 0.01, Published("Table 5", loss=0.00348)),
+    Arm("qm9", "Baseline, decay of Grokfast", NO_FILTER, 0.01, None),
+    Arm("qm9", "Grokfast, decay of the baseline", EMA, 0.0, None),
+    Arm("imdb", "Baseline", NO_FILTER, 1.0, Published("Table 6", accuracy=0.84, loss=0.517)),
+    Arm("imdb", "Grokfast", EMA, 10.0, Published("Table 6", accuracy=0.90, loss=0.412)),
+    Arm("imdb", "Baseline, decay of Grokfast", NO_FILTER, 10.0, None),
+    Arm("imdb", "Grokfast, decay of the baseline", EMA, 1.0, None),
 )
 
 
+def arms(task: str) -> list[Arm]:
+    return [arm for arm in ARMS if arm.task == task]
+
+
+def arm_config(arm: Arm, loop: LoopConfig | None = None) -> RunConfig:
+    """The configuration that repeats an arm."""
+    optim = OptimConfig(weight_decay=arm.weight_decay)
+    return resolve(RunConfig(TASKS[arm.task](), arm.filter, optim, loop or LoopConfig()))
+
+
 def find_arm(config: RunConfig) -> Arm | None:
-    """The row of the paper that a modmul run repeats, whatever its seed; None if it is another experiment."""
-    # How the model is computed does not make it another experiment.
-    if dataclasses.replace(config.task, fast=True, compile=False) != ModularConfig():
-        return None
-    defaults = DEFAULTS[config.task_name]
-    if (config.optim.optimizer, config.optim.lr, config.optim.betas) != (
-        defaults.optimizer,
-        defaults.lr,
-        defaults.betas,
-    ):
-        return None
-    for arm in MODMUL_ARMS:
-        same_filter = config.filter == complete(RunConfig(ModularConfig(), arm.filter)).filter
-        if same_filter and config.optim.weight_decay == arm.weight_decay:
+    """The arm that a run repeats, whatever its seed and length; None if it is another experiment."""
+    for arm in arms(config.task_name):
+        usual = complete(RunConfig(type(config.task)(), arm.filter, OptimConfig(weight_decay=arm.weight_decay)))
+        if (as_computed_usually(config), config.filter, config.optim) == (usual.task, usual.filter, usual.optim):
             return arm
     return None
 
 
+def as_computed_usually(config: RunConfig) -> object:
+    """The task's settings less those that change how it is computed: they do not make it another experiment."""
+    usual = {"fast": True, "compile": False}
+    present = {name: value for name, value in usual.items() if hasattr(config.task, name)}
+    return dataclasses.replace(config.task, **present)
+
+
 def demo_configs(*, quick: bool = False) -> list[RunConfig]:
     """The paper's first figure in two minutes: EMA and MA to 95%, the baseline for longer than both; seed 0."""
-    arms = {arm.name: arm for arm in MODMUL_ARMS}
+    named = {arm.name: arm for arm in arms("modmul")}
     loops = {
         "Grokfast-EMA": LoopConfig(steps=2_000, until=0.95),
         "Grokfast-MA": LoopConfig(steps=2_000, until=0.95),
         "Baseline": LoopConfig(steps=2_400, until=0.95, eval_every=30),
     }
-    return [
-        resolve(
-            RunConfig(
-                ModularConfig(),
-                arms[name].filter,
-                OptimConfig(weight_decay=arms[name].weight_decay),
-                dataclasses.replace(loop, steps=30) if quick else loop,
-            )
-        )
-        for name, loop in loops.items()
-    ]
+    short = {name: dataclasses.replace(loop, steps=30) if quick else loop for name, loop in loops.items()}
+    return [arm_config(named[name], loop) for name, loop in short.items()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from grokfast.lab.metrics import Crossing
-from grokfast.lab.paper import find_arm
+from grokfast.lab.paper import Arm, find_arm
 from grokfast.lab.runs import Run
 
 
@@ -19,6 +19,7 @@ class Result(NamedTuple):
     stable: str
     published: str
     accuracy: str
+    loss: str
     seconds: str
     steps_per_second: str
 
@@ -31,6 +32,7 @@ HEADINGS = Result(
     "stays there from",
     "paper",
     "validation accuracy",
+    "best validation loss",
     "seconds",
     "steps/s",
 )
@@ -41,24 +43,32 @@ def label(run: Run) -> str:
     arm = find_arm(run.config)
     if arm is None:
         return run.name
-    plain = "" if run.config.task.fast else ", plain path"
+    plain = ", plain path" if run.config.plain else ""
     return f"{arm.name}, seed {run.config.loop.seed}{plain}"
 
 
 def result(run: Run) -> Result:
     """The row of one run; an incomplete one says so and shows what there is."""
-    arm = find_arm(run.config)
-    published = "" if arm is None else f"{arm.published.steps:,}" if arm.published.steps else "not converged"
     rows, summary = run.rows, run.summary
     accuracy = f"{rows[-1].val_accuracy:.4f}" if rows and rows[-1].val_accuracy is not None else ""
-    seconds = f"{rows[-1].seconds:.1f}" if rows else ""
+    loss = f"{summary['best_val_loss']:.4g}" if summary and summary["best_val_loss"] is not None else ""
+    published, seconds = published_steps(find_arm(run.config)), f"{rows[-1].seconds:.1f}" if rows else ""
     speed = f"{rows[-1].step / rows[-1].seconds:.0f}" if rows and rows[-1].seconds else ""
     if summary is None:
-        return Result(label(run), "incomplete", "", "", "", published, accuracy, seconds, speed)
+        return Result(label(run), "incomplete", "", "", "", published, accuracy, loss, seconds, speed)
     first, stable = crossing(summary, "first"), crossing(summary, "stable")
     interval = "" if first.censored else f"({first.after:,}, {first.step:,}]"
     status = "diverged" if summary["diverged"] else "complete"
-    return Result(label(run), status, str(first), interval, str(stable), published, accuracy, seconds, speed)
+    return Result(label(run), status, str(first), interval, str(stable), published, accuracy, loss, seconds, speed)
+
+
+def published_steps(arm: Arm | None) -> str:
+    """What the paper says of the steps to the level."""
+    if arm is None or arm.published is None:
+        return ""
+    if not arm.published.converged:
+        return "not converged"
+    return f"{arm.published.steps:,}" if arm.published.steps else ""
 
 
 def crossing(summary: dict[str, Any], kind: str) -> Crossing:

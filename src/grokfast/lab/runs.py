@@ -224,8 +224,15 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def row_to_json(row: Row) -> bytes:
     """One line; JSON knows no NaN and no inf, hence null."""
-    plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row._asdict().items()}
+    plain = {k: finite(v) for k, v in row._asdict().items()}
     return (json.dumps(plain, allow_nan=False) + "\n").encode()
+
+
+def finite(value: Any) -> Any:
+    """JSON knows no infinities."""
+    if isinstance(value, dict):
+        return {k: finite(v) for k, v in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def row_from_json(line: bytes) -> Row:

@@ -22,8 +22,8 @@ def event_writer(folder: Path) -> Generator[Callable[[Row], None]]:
         nonlocal writer
         # A resumed run repeats the steps after its checkpoint: what was written of them before is purged.
         writer = writer or SummaryWriter(str(folder), purge_step=row.step)
-        for name, value in row._asdict().items():
-            if name != "step" and value is not None:
+        for name, value in {**row._asdict(), **(row.more or {})}.items():
+            if name not in ("step", "more") and value is not None:
                 writer.add_scalar(name, value, row.step)
 
     try:

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 import grokfast
 from grokfast.lab.config import PATIENCE, SATURATED, OptimConfig, RunConfig, make_filter
-from grokfast.lab.metrics import Row, crossings
+from grokfast.lab.metrics import Row, best, crossings, reaches
 from grokfast.lab.runs import Run, RunError, Writer, open_for_writing, peak_memory_bytes
 from grokfast.lab.tasks import Task, make_task
 
@@ -29,25 +29,33 @@ class Watcher:
     should_stop: Callable[[], bool] = lambda: False
 
 
-def train(run: Run, watcher: Watcher | None = None) -> bool:
-    """Train a run from where it stands to its end; False if the watcher stopped it before (a checkpoint is left)."""
+def train(run: Run, watcher: Watcher | None = None, *, task: Task | None = None) -> bool:
+    """Train a run from where it stands to its end; False if the watcher stopped it before (a checkpoint is left).
+
+    `task` is for those who have made it already, to see that its data can be read.
+    """
     if run.status == "complete":
         raise RunError(f"{run.path} is complete already: grokfast show {run.name}")
     if run.config.loop.threads is not None:
         torch.set_num_threads(run.config.loop.threads)
     keep_freed_memory()
     with open_for_writing(run) as writer:
-        return Loop(run.config, writer, watcher or Watcher()).go()
+        return Loop(run.config, task or task_of(run.config), writer, watcher or Watcher()).go()
+
+
+def task_of(config: RunConfig) -> Task:
+    """The task of a run, its data read and checked."""
+    loop = config.loop
+    return make_task(config.task, seed=loop.seed, device=loop.device, data_dir=loop.data_dir)
 
 
 class Loop:
     """One run in memory: task, optimizers, filter, and where it stands."""
 
-    def __init__(self, config: RunConfig, writer: Writer, watcher: Watcher) -> None:
-        self.config, self.writer, self.watcher = config, writer, watcher
-        self.task: Task = make_task(config.task, seed=config.loop.seed, device=config.loop.device)
+    def __init__(self, config: RunConfig, task: Task, writer: Writer, watcher: Watcher) -> None:
+        self.config, self.task, self.writer, self.watcher = config, task, writer, watcher
         self.params = [p for p in self.task.model.parameters() if p.requires_grad]
-        self.optimizers = make_optimizers(self.task.model, config.optim, fused=config.task.fast)
+        self.optimizers = make_optimizers(self.task.model, config.optim, fused=not config.plain)
         filter, start = make_filter(config.filter), make_start(config.filter.two_stage)
         self.trigger = start if isinstance(start, grokfast.Saturation) else None
         self.handles = [grokfast.attach(o, filter, start=start) for o in self.optimizers] if filter else []
@@ -89,7 +97,7 @@ class Loop:
             batch = self.task.next_batch()
             loss, correct = self.task.loss(batch)
             loss.backward()
-            if self.config.optim.clip_norm is not None:
+            if self.config.optim.clip_norm:
                 clip_grad_norm_(self.params, self.config.optim.clip_norm)
             self.step += 1
             if self.step == due:
@@ -121,6 +129,7 @@ class Loop:
             lr=lr,
             samples=self.samples,
             seconds=0.0,
+            more=val.more,
         )
 
     def _slow_norm(self) -> float | None:
@@ -216,27 +225,28 @@ def finished(config: RunConfig, rows: list[Row]) -> bool:
     until = config.loop.until
     if until is None:
         return False
-    reached = next((row.step for row in rows if row.val_accuracy is not None and row.val_accuracy >= until), None)
+    hits = zip(rows, reaches(rows, until, config.task.defaults().measure), strict=True)
+    reached = next((row.step for row, yes in hits if yes), None)
     return reached is not None and rows[-1].step >= reached + config.loop.extra_steps
 
 
 def summarize(config: RunConfig, rows: list[Row], handles: list[grokfast.Attachment]) -> dict[str, Any]:
     """The results of a run, as plain data."""
-    last = rows[-1]
-    accuracies = [row.val_accuracy for row in rows if row.val_accuracy is not None]
-    losses = [row.val_loss for row in rows if math.isfinite(row.val_loss)]
-    level = config.loop.until or 0.95
+    last, measure = rows[-1], config.task.defaults().measure
+    accuracy, loss = best(rows, "accuracy"), best(rows, "loss")
     return {
         "steps": last.step,
         "seconds": last.seconds,
         "steps_per_second": last.step / last.seconds if last.seconds else None,
         "samples": last.samples,
-        "level": level,
-        "crossings": {name: crossing._asdict() for name, crossing in crossings(rows, level).items()},
+        "measure": measure,
+        "level": config.level,
+        "crossings": {name: crossing._asdict() for name, crossing in crossings(rows, config.level, measure).items()},
         "final_train_accuracy": last.train_accuracy,
         "final_val_accuracy": last.val_accuracy,
-        "best_val_accuracy": max(accuracies, default=None),
-        "best_val_loss": min(losses, default=None),
+        "final_val_loss": last.val_loss if math.isfinite(last.val_loss) else None,
+        "best_val_accuracy": accuracy and accuracy.value,
+        "best_val_loss": loss and loss.value,
         "diverged": not math.isfinite(last.train_loss),
         "filter_bytes": sum(handle.memory_bytes for handle in handles),
         "peak_memory_bytes": peak_memory_bytes(),

@@ -9,13 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from grokfast.lab.tasks.base import Evaluation, Split, setting
+from grokfast.lab.tasks.base import (
+    Evaluation,
+    Split,
+    TaskConfig,
+    TaskDefaults,
+    by_variant,
+    check_at_least,
+    draw,
+    setting,
+)
 from grokfast.lab.tasks.operations import GROUP, Equations, Operation, check_prime, make_equations
 from grokfast.lab.tasks.transformer import Decoder
 from grokfast.lab.tasks.transformer_fast import last_logits
@@ -25,12 +34,11 @@ CHUNK = 2048  # equations per forward of the fast evaluation: bounds the memory 
 
 
 @dataclass(frozen=True)
-class ModularConfig:
+class ModularConfig(TaskConfig):
     """Modular arithmetic and S5 by a small transformer."""
 
     operation: Operation = setting("multiply", "what the symbol between x and y means")
     p: int = setting(97, "modulus, a prime; s5 does not use it")
-    variant: Literal["released", "paper"] = setting("released", "follow the released code or the paper's text")
     with_zero: bool | None = setting(
         None, "keep y = 0 in multiply (default: left out by the released code, kept by the paper's text)"
     )
@@ -44,25 +52,33 @@ class ModularConfig:
     compile: bool = setting(False, "compile the fast path: for long runs, the first step takes half a minute")
 
     def __post_init__(self) -> None:
-        for name in ("width", "depth", "heads", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
+        super().__post_init__()
+        check_at_least(self, 1, "width", "depth", "heads", "batch_size")
         if self.width % self.heads:
             raise ValueError(f"width must be a multiple of heads = {self.heads}, got {self.width}")
         if not 0 < self.train_fraction < 1:
             raise ValueError(f"train_fraction must be in (0, 1), got {self.train_fraction}")
         if not 0 <= self.label_noise <= 1:
             raise ValueError(f"label_noise must be in [0, 1], got {self.label_noise}")
-        if self.variant not in ("released", "paper"):
-            raise ValueError(f"variant must be released or paper, got {self.variant!r}")
         if self.operation not in GROUP:
             check_prime(self.p)
         if self.compile and not self.fast:
             raise ValueError("compile must be False where fast is, got True")
 
     def equations(self) -> Equations:
-        keep = self.variant == "paper" if self.with_zero is None else self.with_zero
+        keep = by_variant(self, "with_zero", released=False, paper=True)
         return make_equations(self.operation, p=self.p, with_zero=keep)
+
+    def defaults(self) -> TaskDefaults:
+        return TaskDefaults(
+            optimizer="adam",
+            lr=1e-3,
+            betas=(0.9, 0.98),
+            warmup_steps=10,
+            steps=50_000,
+            weight_decay={None: 0.0, "ema": 0.005, "ma": 0.01},  # Figures 1 and 4
+            level=0.95,
+        )
 
 
 @dataclass(frozen=True)
@@ -90,7 +106,7 @@ class ModularTask:
     def __init__(self, config: ModularConfig, *, seed: int = 0, device: str | torch.device = "cpu") -> None:
         equations = config.equations()
         self.config, self.device, self.symbols = config, torch.device(device), equations.symbols
-        self.model, self.generator = build(config, equations.symbols, seed)
+        self.model, self.generator = draw(seed, lambda: build(config, equations.symbols))
         self.model.to(self.device)
         table = torch.stack(equations[:3])  # (3, equations): left, right, answer
         order = torch.randperm(table.shape[1], generator=self.generator)
@@ -154,14 +170,8 @@ class ModularTask:
         return last_logits(self.model, left, right)
 
 
-def build(config: ModularConfig, symbols: int, seed: int) -> tuple[Decoder, torch.Generator]:
-    """The model drawn from the seed, and a generator of our own that continues the same stream."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        model = Decoder(width=config.width, depth=config.depth, heads=config.heads, vocabulary=symbols + 2)
-        generator = torch.Generator()
-        generator.set_state(torch.get_rng_state())
-    return model, generator
+def build(config: ModularConfig, symbols: int) -> Decoder:
+    return Decoder(width=config.width, depth=config.depth, heads=config.heads, vocabulary=symbols + 2)
 
 
 def add_noise(train: Tensor, config: ModularConfig, symbols: int, seed: int) -> Tensor:

@@ -1,0 +1,142 @@
+"""Where data sets come from: a directory the user names, $GROKFAST_DATA, or a cache that is filled by download.
+
+Each data set has a folder of its own name in there. Nothing is trusted: readers check what they read and refuse a
+file by name; a download counts only when its checksum is right.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import logging
+import os
+import tarfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+VARIABLE = "GROKFAST_DATA"
+
+
+class DataError(ValueError):
+    """A data file is missing or damaged; the message is one line that names it."""
+
+
+class Source(NamedTuple):
+    """Where a file can be downloaded, and its checksum as `md5:...` or `sha256:...`."""
+
+    address: str
+    checksum: str
+
+
+def data_directory(given: str | Path | None) -> tuple[Path, bool]:
+    """Where data sets lie, and whether downloads may go there: only the cache is ours to fill."""
+    named = given if given is not None else os.environ.get(VARIABLE)
+    if named:
+        if not Path(named).is_dir():
+            raise DataError(f"the data directory must exist, got {named}")
+        return Path(named), False
+    import pooch
+
+    return Path(pooch.os_cache("grokfast")), True
+
+
+def locate(
+    data_dir: str | Path | None,
+    folders: Sequence[str],
+    patterns: Sequence[str],
+    *,
+    wanted: str,
+    source: Source | None = None,
+    hint: str = "",
+) -> Path:
+    """The file that fits the first pattern that any does, in the first folder where one does; downloaded if need be.
+
+    Args:
+        data_dir: as the user gave it.
+        folders: names below the data directory, in order of preference; the first is where a download goes.
+        patterns: of file names, in order of preference.
+        wanted: what the file is usually called, for messages and downloads.
+        source: where the file can be had.
+        hint: what else a user could do, for the message.
+    """
+    root, ours = data_directory(data_dir)
+    for folder in folders:
+        for pattern in patterns:
+            found = sorted((root / folder).glob(pattern))
+            if len(found) > 1:
+                names = ", ".join(path.name for path in found)
+                raise DataError(f"one file must fit {pattern} in {root / folder}, got {names}")
+            if found:
+                return found[0]
+    target = root / folders[0] / wanted
+    if ours and source is not None:
+        return download(target, source, hint)
+    raise DataError(f"missing data: put {wanted} into {target.parent}{hint and f', or {hint}'}")
+
+
+def download(target: Path, source: Source, hint: str = "") -> Path:
+    """Fetch a file, with progress; it appears under its name only when its checksum is right."""
+    import pooch
+
+    pooch.get_logger().setLevel(logging.WARNING)
+    try:
+        fetch: Any = pooch.HTTPDownloader(progressbar=True)
+        pooch.retrieve(source.address, source.checksum, fname=target.name, path=target.parent, downloader=fetch)
+    except (OSError, ValueError) as error:  # no network; wrong checksum
+        reason = "the checksum is wrong" if isinstance(error, ValueError) else "no connection"
+        otherwise = f"put it into {target.parent} by hand{hint and f', or {hint}'}"
+        raise DataError(f"cannot download {target.name} ({reason}): {otherwise}") from error
+    return target
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file, unpacked where it is a gzip file; whatever its name says."""
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+        if not packed:
+            return path.read_bytes()
+        with gzip.open(path) as file:
+            return file.read()
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path} is damaged or cut short: {error}") from error
+
+
+def read_text(path: Path) -> str:
+    try:
+        return read_bytes(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} must be UTF-8 text: {error.reason} at byte {error.start}") from error
+
+
+def read_archive(path: Path, prefix: Sequence[str]) -> dict[str, bytes]:
+    """The plain files below these folders of a tar archive, by name, read into memory: nothing is written anywhere."""
+    try:
+        with tarfile.open(path) as archive:
+            members = (member for member in archive if member.isfile() and member.name.startswith(tuple(prefix)))
+            found: dict[str, bytes] = {}
+            for member in members:
+                if PurePosixPath(member.name).is_absolute() or ".." in PurePosixPath(member.name).parts:
+                    raise DataError(f"{path} must hold plain paths, got {member.name!r}")
+                content = archive.extractfile(member)
+                found[member.name] = content.read() if content is not None else b""
+            return found
+    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise DataError(f"{path} is damaged or cut short: {error}") from error
+
+
+def digest(*parts: bytes) -> str:
+    """A short name for data, kept in checkpoints so that a run cannot go on with other data."""
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(hashlib.sha256(part).digest())
+    return whole.hexdigest()[:16]
+
+
+def check_same_data(saved: str, now: str) -> None:
+    if saved != now:
+        raise DataError(f"this run was begun with other data: its checksum must be {saved}, got {now}")

@@ -1,0 +1,74 @@
+"""Small data sets in the formats of the real ones, for tests that run without them."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from grokfast.lab.tasks.molecules import TARGETS
+
+
+def write_idx(array: Tensor) -> bytes:
+    """An array of bytes in the idx format."""
+    head = bytes([0, 0, 8, array.dim()]) + b"".join(size.to_bytes(4, "big") for size in array.shape)
+    return head + bytes(array.to(torch.uint8).flatten().tolist())
+
+
+def write_mnist(root: Path, *, folder: str = "mnist", packed: bool = True) -> Path:
+    """40 training and 30 test images of random dots, brighter at the top for odd labels."""
+    (root / folder).mkdir(parents=True, exist_ok=True)
+    generator = torch.Generator().manual_seed(0)
+    for part, size in (("train", 40), ("t10k", 30)):
+        labels = torch.randint(10, (size,), generator=generator)
+        images = torch.randint(128, (size, 28, 28), generator=generator)
+        images[labels % 2 == 1, :14] += 128
+        for name, array in ((f"{part}-images-idx3-ubyte", images), (f"{part}-labels-idx1-ubyte", labels)):
+            content = write_idx(array)
+            (root / folder / (name + ".gz" * packed)).write_bytes(gzip.compress(content) if packed else content)
+    return root
+
+
+SMILES = [
+    "C",
+    "N",
+    "O",
+    "C#C",
+    "C#N",
+    "C=O",
+    "CC",
+    "CO",
+    "CC#C",
+    "CF",
+    "C1CC1",
+    "CC(=O)N",
+    "[NH3+]CC(=O)[O-]",
+    "c1ccoc1",
+]
+HEADER = ["mol_id", *TARGETS, "u0_atom", "u298_atom", "h298_atom", "g298_atom"]
+
+
+def make_record(smiles: str, title: str) -> str:
+    from rdkit import Chem
+
+    molecule = Chem.AddHs(Chem.MolFromSmiles(smiles))
+    molecule.SetProp("_Name", title)
+    return Chem.MolToMolBlock(molecule) + "$$$$\n"
+
+
+def make_table(titles: list[str]) -> str:
+    rows = [[title, *(f"{100 * i + j}.25" for j in range(len(HEADER) - 1))] for i, title in enumerate(titles)]
+    return "\n".join(",".join(row) for row in [HEADER, *rows]) + "\n"
+
+
+def write_qm9(root: Path, *, folder: str = "qm9", titles: list[str] | None = None, packed: bool = False) -> Path:
+    """A few molecules; in row i, the column j is 100 i + j + 1/4."""
+    titles = [f"gdb_{i + 1}" for i in range(len(SMILES))] if titles is None else titles
+    structures = "".join(make_record(smiles, title) for smiles, title in zip(SMILES, titles, strict=True))
+    (root / folder).mkdir(parents=True, exist_ok=True)
+    for name, content in (("gdb9.sdf", structures), ("gdb9.sdf.csv", make_table(titles))):
+        data = gzip.compress(content.encode()) if packed else content.encode()
+        (root / folder / (name + ".gz" * packed)).write_bytes(data)
+    return root
