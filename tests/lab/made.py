@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
+import random
 from pathlib import Path
 
 import torch
@@ -72,3 +75,24 @@ def write_qm9(root: Path, *, folder: str = "qm9", titles: list[str] | None = Non
         data = gzip.compress(content.encode()) if packed else content.encode()
         (root / folder / (name + ".gz" * packed)).write_bytes(data)
     return root
+
+
+WORDS = [a + b for a in "bcdfgklmnp" for b in ("ack", "ell", "irm", "otto", "unk")]
+Rows = list[tuple[str, str]]
+
+
+def make_rows(count: int = 40) -> Rows:
+    source = random.Random(0)
+    return [(" ".join(source.choices(WORDS, k=i % 17)), ("positive", "negative")[i % 2]) for i in range(count)]
+
+
+def as_csv(rows: Rows, header: tuple[str, ...] = ("review", "sentiment")) -> bytes:
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([header, *rows])
+    return text.getvalue().encode()
+
+
+def write_imdb(folder: Path, content: bytes, name: str = "IMDB Dataset.csv") -> Path:
+    (folder / "imdb").mkdir(parents=True, exist_ok=True)
+    (folder / "imdb" / name).write_bytes(content)
+    return folder

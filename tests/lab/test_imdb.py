@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import csv
 import dataclasses
 import gzip
 import io
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from made import as_csv, make_rows, write_imdb
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_logits
 
@@ -24,25 +24,6 @@ from grokfast.lab.tasks.lstm_fast import last_logits, plan
 from grokfast.lab.tasks.reviews import STOP_WORDS, encode, number_words, read_reviews, split_words
 
 SMALL: dict[str, Any] = {"rows": 40, "vocabulary": 30, "length": 12, "embedding": 4, "width": 6, "batch_size": 7}
-WORDS = [a + b for a in "bcdfgklmnp" for b in ("ack", "ell", "irm", "otto", "unk")]
-Rows = list[tuple[str, str]]
-
-
-def make_rows(count: int = 40) -> Rows:
-    source = random.Random(0)
-    return [(" ".join(source.choices(WORDS, k=i % 17)), ("positive", "negative")[i % 2]) for i in range(count)]
-
-
-def as_csv(rows: Rows, header: tuple[str, ...] = ("review", "sentiment")) -> bytes:
-    text = io.StringIO(newline="")
-    csv.writer(text).writerows([header, *rows])
-    return text.getvalue().encode()
-
-
-def write(folder: Path, content: bytes, name: str = "IMDB Dataset.csv") -> Path:
-    (folder / "imdb").mkdir(exist_ok=True)
-    (folder / "imdb" / name).write_bytes(content)
-    return folder
 
 
 def write_archive(folder: Path, files: dict[str, bytes]) -> Path:
@@ -52,12 +33,12 @@ def write_archive(folder: Path, files: dict[str, bytes]) -> Path:
             member = tarfile.TarInfo(name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
-    return write(folder, packed.getvalue(), "aclImdb_v1.tar.gz")
+    return write_imdb(folder, packed.getvalue(), "aclImdb_v1.tar.gz")
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    return write(tmp_path, as_csv(make_rows()))
+    return write_imdb(tmp_path, as_csv(make_rows()))
 
 
 def make_task(data: Path, seed: int = 0, **changes: Any) -> ImdbTask:
@@ -217,7 +198,7 @@ def test_reviews_are_padded_in_front_cut_at_the_end_and_lose_unknown_words() -> 
 def test_vocabulary_comes_from_the_training_part_only(tmp_path: Path) -> None:
     letters = [chr(ord("a") + i // 26) + chr(ord("a") + i % 26) + "q" for i in range(40)]
     rows = [(letters[i], ("positive", "negative")[i % 2]) for i in range(40)]  # no word in two reviews
-    task = make_task(write(tmp_path, as_csv(rows)), vocabulary=100)
+    task = make_task(write_imdb(tmp_path, as_csv(rows)), vocabulary=100)
     assert len(task.numbers) == len(task.splits["train"]) == 30
     assert task.splits["train"].lengths.tolist() == [1] * 30
     assert task.splits["val"].lengths.tolist() == [0] * 10
@@ -282,7 +263,7 @@ def test_run_cannot_go_on_with_other_data(data: Path, tmp_path_factory: pytest.T
     state = make_task(data).state_dict()
     rows = make_rows()
     rows[3] = (rows[3][0] + " more", rows[3][1])
-    other = make_task(write(tmp_path_factory.mktemp("other"), as_csv(rows)))
+    other = make_task(write_imdb(tmp_path_factory.mktemp("other"), as_csv(rows)))
     with pytest.raises(DataError, match="other data"):
         other.load_state_dict(state)
 
@@ -360,7 +341,7 @@ def test_every_parameter_is_scaled(data: Path) -> None:
 
 def test_variants_differ_in_stop_words_and_clipping(tmp_path: Path) -> None:
     rows = [("the film was good", "positive"), ("not the best film", "negative")] * 20
-    data = write(tmp_path, as_csv(rows))
+    data = write_imdb(tmp_path, as_csv(rows))
     assert set(make_task(data).numbers) == {"film", "good", "best"}
     assert set(make_task(data, variant="paper").numbers) == {"the", "film", "was", "good", "not", "best"}
     assert set(make_task(data, variant="paper", stop_words=True).numbers) == {"film", "good", "best"}
@@ -412,13 +393,13 @@ def test_packed_and_plain_files_of_any_name_are_the_same_data(tmp_path: Path) ->
     ):
         folder = tmp_path / str(i)
         folder.mkdir()
-        digests.add(make_task(write(folder, packed, name)).data)
+        digests.add(make_task(write_imdb(folder, packed, name)).data)
     assert len(digests) == 1
 
 
 def test_quotes_commas_and_line_ends_stay_in_the_review(tmp_path: Path) -> None:
     rows = [('He said "no",\nand left', "negative"), ("Fine", "positive")]
-    assert [tuple(review) for review in read_reviews(write(tmp_path, as_csv(rows)), 2)] == [
+    assert [tuple(review) for review in read_reviews(write_imdb(tmp_path, as_csv(rows)), 2)] == [
         (rows[0][0], False),
         ("Fine", True),
     ]
@@ -443,7 +424,7 @@ BAD: dict[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize(("content", "message"), BAD.values(), ids=BAD.keys())
 def test_bad_file_is_refused_by_name(content: bytes, message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message) as error:
-        read_reviews(write(tmp_path, content), 3)
+        read_reviews(write_imdb(tmp_path, content), 3)
     assert "IMDB Dataset.csv" in str(error.value)
     assert "\n" not in str(error.value)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from made import as_csv, make_rows, write_imdb, write_mnist, write_qm9
 from tiny import TINY_FLAGS, comparable
 
 from grokfast.lab import Run, load_runs
@@ -15,8 +16,9 @@ from grokfast.lab import Run, load_runs
 KILLER = """
 import os, random, signal, sys, time
 from grokfast.lab.runs import find_run
-from grokfast.lab.train import train
+from grokfast.lab.train import task_of, train
 run, dice, kills = find_run(sys.argv[1]), random.Random(int(sys.argv[2])), 0
+task_of(run.config)  # imports all there is to import, once for all children
 while run.status == "incomplete":
     child = os.fork()
     if child == 0:
@@ -36,13 +38,24 @@ def command(*words: str) -> list[str]:
     return [sys.executable, "-m", "grokfast.lab.cli", *words]
 
 
-@pytest.mark.parametrize("name", ["ema", "ma"])
+FLAGS = {
+    "modmul": TINY_FLAGS,
+    "mnist": ["--train-points", "20", "--width", "8", "--batch-size", "8", "--threads", "1"],
+    "qm9": ["--molecules", "13", "--width", "6", "--batch-size", "4", "--threads", "1"],
+    "imdb": ["--rows", "40", "--length", "12", "--width", "6", "--batch-size", "7", "--threads", "1"],
+}
+
+
+@pytest.mark.parametrize("name", ["modmul ema", "modmul ma", "mnist ema", "qm9 ma", "imdb ema"])
 def test_killed_at_any_moment_resume_equals_uninterrupted(tmp_path: Path, name: str) -> None:
-    flags = ["--filter", name, "--window-size", "10", *TINY_FLAGS, "--steps", "300", "--quiet"]
+    task, filter = name.split()
+    data = write_imdb(write_qm9(write_mnist(tmp_path / "data")), as_csv(make_rows()))
+    flags = [task, "--filter", filter, "--window-size", "10", *FLAGS[task], "--data-dir", str(data)]
+    flags += ["--steps", "300", "--eval-every", "5", "--quiet"]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    subprocess.run(command("train", "modmul", *flags, "--runs-dir", str(whole)), check=True)
+    subprocess.run(command("train", *flags, "--runs-dir", str(whole)), check=True)
     options = [*flags, "--checkpoint-seconds", "0", "--runs-dir", str(parts)]
-    process = subprocess.Popen(command("train", "modmul", *options))
+    process = subprocess.Popen(command("train", *options))
     while not load_runs(parts):
         assert process.poll() is None
     process.kill()

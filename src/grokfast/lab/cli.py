@@ -237,12 +237,12 @@ def where(args: argparse.Namespace) -> str:
 
 def runs_table(runs: list[Run]) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("run", overflow="fold", min_width=20)
-    for column in ("status", "step", "train", "val", "loss", "first", "stays", "sec"):
+    table.add_column("run", overflow="fold", min_width=12)
+    for column in ("status", "step", "train", "val", "loss", "first", "sec"):
         table.add_column(column, no_wrap=True, justify="left" if column == "status" else "right")
     for run in runs:
         d = describe(run)
-        values = (d["train_accuracy"], d["val_accuracy"], d["best_val_loss"], steps(d["first"]), steps(d["stable"]))
+        values = (d["train_accuracy"], d["val_accuracy"], d["best_val_loss"], steps(d["first"]))
         table.add_row(d["name"], d["status"], f"{d['step']:,}", *(cell(v) for v in values), f"{d['seconds']:.0f}")
     return table
 

@@ -94,6 +94,14 @@ def headline(runs: list[Run]) -> str:
     return f"{sentence} The baseline needed {base.step:,}: {ratio:.1f} times as many."
 
 
+def by_task(runs: list[Run]) -> dict[str, list[Run]]:
+    """Runs of one task belong together: their losses and levels are of one kind."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.config.task_name, []).append(run)
+    return found
+
+
 def describe(run: Run) -> dict[str, Any]:
     """A run in a few values, as plain data."""
     rows, summary = run.rows, run.summary
@@ -119,7 +127,7 @@ def crossing_text(crossing: Crossing) -> str:
 def cell(value: Any) -> str:
     if value is None:
         return "-"
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def progress_text(run: Run) -> str:

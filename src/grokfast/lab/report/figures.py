@@ -8,28 +8,38 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from grokfast.lab.metrics import Row
-from grokfast.lab.results import crossing, label
+from grokfast.lab.results import by_task, crossing, label
 from grokfast.lab.runs import Run
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe-Ito: safe for all eyes
 
 
 def draw_curves(runs: list[Run], path: Path) -> None:
-    """Write a PNG, SVG or PDF, by the ending of `path`."""
-    figure = Figure(figsize=(11, 4.2), layout="constrained")
-    accuracy, loss = figure.subplots(1, 2)
+    """Write a PNG, SVG or PDF, by the ending of `path`: one line of pictures for each task."""
+    tasks = by_task(runs)
+    figure = Figure(figsize=(11, 4.2 * len(tasks)), layout="constrained")
+    grid = figure.subplots(len(tasks), 2, squeeze=False)
+    for (task, group), (left, right) in zip(tasks.items(), grid, strict=True):
+        draw_task(left, right, group, task)
+    figure.savefig(path, dpi=160)
+
+
+def draw_task(accuracy: Axes, loss: Axes, runs: list[Run], task: str) -> None:
+    """Accuracy and loss of the runs of one task; the loss alone where there is no accuracy."""
     for run, colour in zip(runs, COLOURS * len(runs), strict=False):
         rows = run.rows
         if rows:
             draw_run(accuracy, run, rows, colour, "accuracy")
             draw_run(loss, run, rows, colour, "loss")
     for axes, name in ((accuracy, "accuracy"), (loss, "loss")):
-        axes.set(xscale="log", xlabel="steps", ylabel=name)
+        axes.set(xscale="log", xlabel="steps", ylabel=f"{task}: {name}")
         axes.grid(alpha=0.25)
     accuracy.set_ylim(-0.02, 1.02)
     loss.set_yscale("log")
-    accuracy.legend(loc="center left", frameon=False, fontsize=8, title="solid: validation, dashed: training")
-    figure.savefig(path, dpi=160)
+    named = accuracy if accuracy.lines else loss
+    accuracy.set_visible(bool(accuracy.lines))
+    if named.lines:
+        named.legend(loc="best", frameon=False, fontsize=8, title="solid: validation, dashed: training")
 
 
 def draw_run(axes: Axes, run: Run, rows: list[Row], colour: str, what: str) -> None:

@@ -12,13 +12,13 @@ from plotly.subplots import make_subplots
 
 from grokfast.lab.flags import command_line
 from grokfast.lab.report.figures import COLOURS, draw_curves
-from grokfast.lab.results import HEADINGS, headline, label, result
+from grokfast.lab.results import HEADINGS, by_task, headline, label, result
 from grokfast.lab.runs import Run, read_json, write_atomically
 
 STYLE = """
 :root { color-scheme: light; --line: #d8dde3; --soft: #5a6572; }
 body { font: 16px/1.55 system-ui, sans-serif; margin: 0 auto; max-width: 70rem; padding: 1.2rem; color: #16202a; background: #fff; }
-h1 { font-size: 1.7rem; margin: 0.3rem 0; } h2 { font-size: 1.15rem; margin: 2rem 0 0.5rem; }
+h1 { font-size: 1.7rem; margin: 0.3rem 0; } h2 { font-size: 1.3rem; margin: 2rem 0 0.5rem; } h3 { font-size: 1.05rem; margin: 1.2rem 0 0.4rem; }
 .lead { font-size: 1.15rem; } .soft { color: var(--soft); font-size: 0.92rem; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: 0.92rem; }
 th, td { border-bottom: 1px solid var(--line); padding: 0.35rem 0.7rem; text-align: right; }
@@ -42,20 +42,16 @@ def write_report(runs: list[Run], out: Path) -> tuple[Path, Path]:
 
 
 def page(runs: list[Run]) -> str:
-    level = next((run.summary["level"] for run in runs if run.summary), 0.95)
     environment = read_json(runs[0].path / "environment.json")
     machine = f"torch {environment['torch']}, {environment['processor']}, {environment['cores']} cores"
+    sections = [section(task, group, first=i == 0) for i, (task, group) in enumerate(by_task(runs).items())]
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Grokfast: {len(runs)} runs</title><style>{STYLE}</style></head><body>
 <h1>Grokking, accelerated</h1>
-<p class="lead">{html.escape(headline(runs))}</p>
-<p>A network learns its training half within a few hundred steps and generalises to the other half much later. Grokfast adds
+<p>A network learns its training data within a few hundred steps and generalises to the rest much later. Grokfast adds
 the slow part of each gradient to it, ĝ = g + h ∗ g, and the delay shrinks.</p>
-<div role="img" aria-label="Accuracy and loss of all runs over training steps">{curves(runs)}</div>
-<p class="soft">Solid: validation, dashed: training. Click a name in the legend to hide a run, drag to zoom, double-click to reset.</p>
-<h2>Steps until the validation accuracy is {level:g}</h2>
-<div class="scroll">{table(runs)}</div>
+{"".join(sections)}
 <p class="soft">The crossing is known up to the evaluation grid ("lies in"). "&gt;" means not reached within the run. "Paper" is the
 published number of the same setting. Measured with {html.escape(machine)}.</p>
 <h2>To repeat</h2>
@@ -64,13 +60,28 @@ published number of the same setting. Measured with {html.escape(machine)}.</p>
 """
 
 
-def curves(runs: list[Run]) -> str:
-    """Accuracy and loss side by side, interactive, with the library inside the page."""
-    figure = make_subplots(rows=1, cols=2, subplot_titles=("accuracy", "loss"))
+def section(task: str, runs: list[Run], *, first: bool) -> str:
+    """The runs of one task: a sentence, the curves, the numbers. The first section brings the plotting library."""
+    level, measure = runs[0].config.level, runs[0].config.task.defaults().measure
+    return f"""
+<h2>{html.escape(task)}</h2>
+<p class="lead">{html.escape(headline(runs))}</p>
+<div role="img" aria-label="Accuracy and loss of the runs of {html.escape(task)} over training steps">{curves(runs, library=first)}</div>
+<p class="soft">Solid: validation, dashed: training. Click a name in the legend to hide a run, drag to zoom, double-click to reset.</p>
+<h3>Steps until the validation {measure} is {level:g}</h3>
+<div class="scroll">{table(runs)}</div>
+"""
+
+
+def curves(runs: list[Run], *, library: bool) -> str:
+    """Accuracy and loss side by side, interactive; the loss alone where there is no accuracy."""
+    measured = any(row.val_accuracy is not None for run in runs for row in run.rows[:1])
+    shown = ("accuracy", "loss") if measured else ("loss",)
+    figure = make_subplots(rows=1, cols=len(shown), subplot_titles=shown)
     for run, colour in zip(runs, COLOURS * len(runs), strict=False):
         rows = run.rows
         name = label(run)
-        for column, what in enumerate(("accuracy", "loss"), start=1):
+        for column, what in enumerate(shown, start=1):
             for split, dash in (("val", "solid"), ("train", "dash")):
                 values = [getattr(row, f"{split}_{what}") for row in rows]
                 trace = go.Scatter(
@@ -86,7 +97,7 @@ def curves(runs: list[Run]) -> str:
     axis: dict[str, Any] = {"type": "log", "title": "steps", "gridcolor": "#e6e9ec", "dtick": 1}
     figure.update_xaxes(**axis)
     figure.update_yaxes(gridcolor="#e6e9ec")
-    figure.update_yaxes(type="log", dtick=1, row=1, col=2)
+    figure.update_yaxes(type="log", dtick=1, row=1, col=len(shown))
     figure.update_layout(
         template="plotly_white",
         height=470,
@@ -94,7 +105,7 @@ def curves(runs: list[Run]) -> str:
         legend={"orientation": "h", "y": -0.2},
         hovermode="closest",
     )
-    return figure.to_html(full_html=False, include_plotlyjs=True, config={"responsive": True, "displaylogo": False})
+    return figure.to_html(full_html=False, include_plotlyjs=library, config={"responsive": True, "displaylogo": False})
 
 
 def table(runs: list[Run]) -> str:
