@@ -75,6 +75,8 @@ class LoopConfig:
     checkpoint_seconds: float = setting(30.0, "seconds between checkpoints; does not influence the result")
     device: str = setting("auto", "cpu, cuda, mps, or auto for the best there is")
     threads: int | None = setting(None, "CPU threads (default: as torch finds)")
+    snapshots: int | None = setting(None, "keep the weights this many times per decade of steps, for trajectories")
+    gradients: int | None = setting(None, "record the gradients of this many scalars at every step, for spectra")
     data_dir: str | None = setting(
         None, "where data sets lie (default: $GROKFAST_DATA, else a cache that they are downloaded to)"
     )
@@ -151,6 +153,8 @@ def check(config: RunConfig) -> None:
         ("eval_log", loop.eval_log, 1),
         ("checkpoint_seconds", loop.checkpoint_seconds, 0),
         ("threads", loop.threads, 1),
+        ("snapshots", loop.snapshots, 1),
+        ("gradients", loop.gradients, 1),
         ("warmup_steps", optim.warmup_steps, 0),
     ]
     for name, value, low in ranges:
@@ -230,7 +234,9 @@ def tuples(values: dict[str, Any]) -> dict[str, Any]:
 def fingerprint(config: RunConfig) -> str:
     """Eight hex digits that differ for configurations that may give different results."""
     data = to_json(dataclasses.replace(config, loop=dataclasses.replace(config.loop, checkpoint_seconds=0.0)))
-    del data["loop"]["data_dir"]
+    # Neither where the data lies makes another run, nor a recording that was not asked for.
+    for name in ("data_dir", *(name for name in ("snapshots", "gradients") if data["loop"][name] is None)):
+        del data["loop"][name]
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:8]
 
 

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 import grokfast
 from grokfast.lab.config import PATIENCE, SATURATED, OptimConfig, RunConfig, make_filter
 from grokfast.lab.metrics import Row, best, crossings, reaches
+from grokfast.lab.recording import GradientTap, save_snapshot, snapshot_steps
 from grokfast.lab.runs import Run, RunError, Writer, open_for_writing, peak_memory_bytes
 from grokfast.lab.tasks import Task, make_task
 
@@ -40,7 +41,12 @@ def train(run: Run, watcher: Watcher | None = None, *, task: Task | None = None)
         torch.set_num_threads(run.config.loop.threads)
     keep_freed_memory()
     with open_for_writing(run) as writer:
-        return Loop(run.config, task or task_of(run.config), writer, watcher or Watcher()).go()
+        loop = Loop(run.config, task or task_of(run.config), writer, watcher or Watcher())
+        try:
+            return loop.go()
+        finally:
+            if loop.tap is not None:
+                loop.tap.close()
 
 
 def task_of(config: RunConfig) -> Task:
@@ -64,13 +70,23 @@ class Loop:
         checkpoint = writer.load_checkpoint(watcher.on_warning)
         if checkpoint is not None:
             self._restore(checkpoint)
+        loop, folder = config.loop, writer.run.path
+        self.snapshots = set(snapshot_steps(loop.snapshots, loop.steps or 1)) if loop.snapshots else set[int]()
+        self.tap = (
+            GradientTap(folder, task.model, count=loop.gradients, seed=loop.seed, step=self.step)
+            if loop.gradients
+            else None
+        )
 
     def go(self) -> bool:
         """Train to `until` or to the end of the budget; False if asked to stop before."""
         began = saved = time.perf_counter()
         before = self.seconds
+        self._keep_weights()
         for due in evaluation_steps(self.config, self.task.epoch_steps, self.step):
             row = self._train_to(due)
+            if self.tap is not None:
+                self.tap.flush()
             self.seconds = before + time.perf_counter() - began
             row = row._replace(seconds=self.seconds)
             self.rows.append(row)
@@ -102,9 +118,7 @@ class Loop:
             self.step += 1
             if self.step == due:
                 grad_norm = get_total_norm([p.grad for p in self.params if p.grad is not None])
-            for optimizer in self.optimizers:
-                optimizer.step()
-                optimizer.zero_grad()
+            self._update()
             size = len(batch)
             samples += size
             loss_sum += loss.detach() * size
@@ -112,6 +126,22 @@ class Loop:
                 correct_sum += correct
         self.samples += samples
         return self._look(float(loss_sum) / samples, float(correct_sum) / samples, float(grad_norm), lr)
+
+    def _update(self) -> None:
+        """Let the optimizers step, with the filter inside, and record what is to be recorded."""
+        if self.tap is not None:
+            self.tap.take()
+        for optimizer in self.optimizers:
+            optimizer.step()
+        if self.tap is not None:
+            self.tap.take()
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+        self._keep_weights()
+
+    def _keep_weights(self) -> None:
+        if self.step in self.snapshots:
+            save_snapshot(self.writer.run.path, self.step, self.task.model)
 
     def _look(self, train_loss: float, train_accuracy: float, grad_norm: float, lr: float) -> Row:
         val = self.task.evaluate("val")

@@ -1,0 +1,1 @@
+"""What is behind the curves: filters and gradients in frequency, weights in space. Nothing here trains."""
