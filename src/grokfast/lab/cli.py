@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,27 @@ def command_demo(args: argparse.Namespace) -> int:
     return 0
 
 
+def command_reproduce(args: argparse.Namespace) -> int:
+    from grokfast.lab import reproduce
+
+    if args.list or not args.names:
+        console.print(reproduce.listing(args.runs_dir))
+        return 0
+    chosen = {name: getattr(args, name) for name in ("seeds", "budget", "quick", "data_dir")}
+    plan = reproduce.make_plan(args.names, args.runs_dir, **chosen)
+    say(args, reproduce.summary(plan))
+    outcome = reproduce.carry_out(plan, partial(say, args), quiet=args.quiet, command=["grokfast", *sys.argv[1:]])
+    if outcome.interrupted:
+        complain("stopped: the same command goes on from here")
+        return INTERRUPTED
+    for shown in reproduce.results(plan, Path(args.out)):
+        if not args.quiet:
+            console.print(shown, soft_wrap=isinstance(shown, str))
+    for line in outcome.failed:
+        complain(f"failed: {line}")
+    return 1 if outcome.failed else 0
+
+
 # Training with something to look at ---------------------------------------------------------------------------------
 
 
@@ -297,10 +319,17 @@ def build_parser() -> argparse.ArgumentParser:
     results.add_argument("folders", nargs="*", type=Path, metavar="DIR", help="folders of runs (default: --runs-dir)")
     results.add_argument("-o", "--out", type=Path, metavar="FILE", help="write there instead of printing")
     demo = command("demo", command_demo, "see grokking happen, accelerated, in about two minutes")
-    demo.add_argument("-o", "--out", default="demo/index.html", metavar="FILE", help="default: demo/index.html")
-    demo.add_argument("--quick", action="store_true", help="a few steps only, to see that it works")
-    demo.add_argument("--quiet", action="store_true", help="no progress")
     demo.set_defaults(runs_dir=Path("demo/runs"))
+    again = command("reproduce", command_reproduce, "run the experiments of the paper's figures and tables")
+    again.add_argument("names", nargs="*", metavar="NAME", help="figures or tables as --list names them, or all")
+    again.add_argument("--list", action="store_true", help="names, places in the paper, numbers of runs, times")
+    again.add_argument("--seeds", type=int, metavar="N", help="seeds 0 to N - 1 (default: as many as the paper's)")
+    again.add_argument("--budget", type=int, metavar="STEPS", help="steps of each run at most (default: as needed)")
+    again.add_argument("--data-dir", metavar="DIR", help="where data sets lie")
+    for added, out in ((demo, "demo/index.html"), (again, "report.html")):
+        added.add_argument("-o", "--out", default=out, metavar="FILE", help=f"default: {out}")
+        added.add_argument("--quick", action="store_true", help="a few steps only, to see that it works")
+        added.add_argument("--quiet", action="store_true", help="no progress")
     return parser
 
 

@@ -47,6 +47,7 @@ class Run:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._known: tuple[tuple[int, int], list[Row]] | None = None
 
     @property
     def name(self) -> str:
@@ -67,8 +68,13 @@ class Run:
     def rows(self) -> list[Row]:
         """The evaluations so far; a last line that a kill cut short does not count."""
         path = self.path / "metrics.jsonl"
-        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-        return [row_from_json(line) for line in lines]
+        if not path.exists():
+            return []
+        now = path.stat().st_size, path.stat().st_mtime_ns
+        if self._known is None or self._known[0] != now:
+            lines = path.read_bytes().split(b"\n")[:-1]
+            self._known = now, [row_from_json(line) for line in lines]
+        return list(self._known[1])
 
     @property
     def summary(self) -> dict[str, Any] | None:

@@ -56,19 +56,27 @@ def results_page(runs: Sequence[Run]) -> str:
 
 
 def task_table(runs: Sequence[Run], task: str) -> str:
-    """The table of one task; empty where there is no complete run of an arm."""
-    groups = [group for group in gather(runs, task) if group.runs]
-    if not groups:
+    """The section of one task; empty where there is no complete run of an arm."""
+    lines = arm_rows(runs, task)
+    if not lines:
         return ""
+    ruled = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
+    table = "\n".join("| " + " | ".join(line) + " |" for line in ruled)
+    return f"## {task}\n\n{table}\n\n{REMARKS[task]}\n\n{notes(gather(runs, task))}\n"
+
+
+def arm_rows(runs: Sequence[Run], task: str) -> list[list[str]]:
+    """The headings and one line for each arm with a complete run, without columns that are empty; [] without any."""
+    groups = gather(runs, task)
+    if not groups:
+        return []
     defaults = groups[0].runs[0].config.task.defaults()
     head = [text.format(level=defaults.level, measure=defaults.measure) for text in HEADINGS]
     extras = sorted({key for group in groups for run in group.runs for key in run.rows[-1].more or {}})
     head += [f"best {key.replace('_', ' ')}" for key in extras]
     rows = [[*row(group, groups), *(best_extra(group.runs, key) for key in extras)] for group in groups]
     kept = [i for i in range(len(head)) if any(r[i] for r in rows)]
-    lines = [[line[i] for i in kept] for line in (head, ["---"] * len(head), *rows)]
-    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return f"## {task}\n\n{table}\n\n{REMARKS[task]}\n\n{notes(groups)}\n"
+    return [[line[i] for i in kept] for line in (head, *rows)]
 
 
 def best_extra(runs: Sequence[Run], key: str) -> str:
@@ -88,7 +96,8 @@ def gather(runs: Sequence[Run], task: str) -> list[Group]:
         known = found[arm.name].get(run.config.loop.seed)
         if known is None or worth(run) > worth(known):
             found[arm.name][run.config.loop.seed] = run
-    return [Group(arm, [run for _, run in sorted(found[arm.name].items())]) for arm in arms(task)]
+    groups = [Group(arm, [run for _, run in sorted(found[arm.name].items())]) for arm in arms(task)]
+    return [group for group in groups if group.runs]
 
 
 def worth(run: Run) -> tuple[int, int]:

@@ -1,36 +1,33 @@
-"""Curves of runs as a picture: accuracy and loss over steps, training dashed, validation solid."""
+"""The page's pictures for papers: PNG, SVG or PDF, by the ending of the file."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 
-from grokfast.lab.metrics import Row
-from grokfast.lab.results import by_task, crossing, label
+from grokfast.lab.report.charts import colour_of, crossing_marks
+from grokfast.lab.report.groups import Group, band, group_runs
+from grokfast.lab.results import by_task
 from grokfast.lab.runs import Run
-
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe-Ito: safe for all eyes
 
 
 def draw_curves(runs: list[Run], path: Path) -> None:
-    """Write a PNG, SVG or PDF, by the ending of `path`: one line of pictures for each task."""
+    """One line of pictures for each task: accuracy and loss over steps."""
     tasks = by_task(runs)
-    figure = Figure(figsize=(11, 4.2 * len(tasks)), layout="constrained")
-    grid = figure.subplots(len(tasks), 2, squeeze=False)
-    for (task, group), (left, right) in zip(tasks.items(), grid, strict=True):
-        draw_task(left, right, group, task)
+    figure = Figure(figsize=(11, 4.6 * len(tasks)), layout="constrained")
+    for part, (task, members) in zip(figure.subfigures(len(tasks), 1, squeeze=False)[:, 0], tasks.items(), strict=True):
+        draw_task(part, group_runs(members), task)
     figure.savefig(path, dpi=160)
 
 
-def draw_task(accuracy: Axes, loss: Axes, runs: list[Run], task: str) -> None:
+def draw_task(figure: SubFigure, groups: list[Group], task: str) -> None:
     """Accuracy and loss of the runs of one task; the loss alone where there is no accuracy."""
-    for run, colour in zip(runs, COLOURS * len(runs), strict=False):
-        rows = run.rows
-        if rows:
-            draw_run(accuracy, run, rows, colour, "accuracy")
-            draw_run(loss, run, rows, colour, "loss")
+    accuracy, loss = figure.subplots(1, 2)
+    for index, group in enumerate(groups):
+        draw_group(accuracy, group, colour_of(index), "accuracy")
+        draw_group(loss, group, colour_of(index), "loss")
     for axes, name in ((accuracy, "accuracy"), (loss, "loss")):
         axes.set(xscale="log", xlabel="steps", ylabel=f"{task}: {name}")
         axes.grid(alpha=0.25)
@@ -39,16 +36,19 @@ def draw_task(accuracy: Axes, loss: Axes, runs: list[Run], task: str) -> None:
     named = accuracy if accuracy.lines else loss
     accuracy.set_visible(bool(accuracy.lines))
     if named.lines:
-        named.legend(loc="best", frameon=False, fontsize=8, title="solid: validation, dashed: training")
+        handles, labels = named.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    figure.suptitle("solid: validation, dashed: training", fontsize=8)
 
 
-def draw_run(axes: Axes, run: Run, rows: list[Row], colour: str, what: str) -> None:
-    steps = [row.step for row in rows]
-    train, val = [getattr(row, f"train_{what}") for row in rows], [getattr(row, f"val_{what}") for row in rows]
-    if val[0] is None:
+def draw_group(axes: Axes, group: Group, colour: str, what: str) -> None:
+    train, val = band(group, f"train_{what}"), band(group, f"val_{what}")
+    if train is not None:
+        axes.plot(train.steps, train.middle, color=colour, linestyle="--", linewidth=1, alpha=0.7)
+    if val is None:
         return
-    axes.plot(steps, train, color=colour, linestyle="--", linewidth=1, alpha=0.7)
-    axes.plot(steps, val, color=colour, linewidth=1.8, label=label(run))
-    step = crossing(run.summary, "first").step if run.summary else None
-    if step is not None:
-        axes.plot([step], [val[steps.index(step)]], "o", color=colour, markersize=6)
+    axes.plot(val.steps, val.middle, color=colour, linewidth=1.8, label=group.name)
+    if len(group.runs) > 1:
+        axes.fill_between(val.steps, val.low, val.high, color=colour, alpha=0.18, linewidth=0)
+    for step, value in crossing_marks(group, what):
+        axes.plot([step], [value], "o", color=colour, markersize=6, fillstyle="none")

@@ -3,117 +3,143 @@
 from __future__ import annotations
 
 import html
-import os
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import plotly.graph_objects as go
-from plotly.subplots import make_subplots
+from plotly.offline import get_plotlyjs
 
+from grokfast.lab.config import to_json
 from grokfast.lab.flags import command_line
-from grokfast.lab.report.figures import COLOURS, draw_curves
-from grokfast.lab.results import HEADINGS, by_task, headline, label, result
+from grokfast.lab.report import charts
+from grokfast.lab.report.groups import Group, group_runs
+from grokfast.lab.results import HEADINGS, by_task, cell, crossing, flatten, headline, label, result
 from grokfast.lab.runs import Run, read_json, write_atomically
+from grokfast.lab.tables import arm_rows
 
-STYLE = """
-:root { color-scheme: light; --line: #d8dde3; --soft: #5a6572; }
-body { font: 16px/1.55 system-ui, sans-serif; margin: 0 auto; max-width: 70rem; padding: 1.2rem; color: #16202a; background: #fff; }
-h1 { font-size: 1.7rem; margin: 0.3rem 0; } h2 { font-size: 1.3rem; margin: 2rem 0 0.5rem; } h3 { font-size: 1.05rem; margin: 1.2rem 0 0.4rem; }
-.lead { font-size: 1.15rem; } .soft { color: var(--soft); font-size: 0.92rem; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: 0.92rem; }
-th, td { border-bottom: 1px solid var(--line); padding: 0.35rem 0.7rem; text-align: right; }
-td { white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; } code { background: #f2f4f6; padding: 0.1rem 0.3rem; border-radius: 4px; }
-pre { background: #f2f4f6; padding: 0.7rem; border-radius: 6px; overflow-x: auto; }
-"""
+ASSETS = Path(__file__).parent
+STEPS = "Solid: validation, the median over seeds, with a band from the lowest to the highest. Dashed: training. Rings: the level is reached."
 
 
-def write_report(runs: list[Run], out: Path) -> tuple[Path, Path]:
-    """Write the page to `out` and the curves to a PNG beside it."""
+def write_page(runs: list[Run], out: Path, *, unreadable: Sequence[str] = ()) -> Path:
+    """Write the page; `unreadable` says of which runs nothing can be shown."""
     if not runs:
         raise ValueError("a report needs at least one run, got none")
     out.parent.mkdir(parents=True, exist_ok=True)
-    picture = out.with_name("curves.png" if out.stem == "index" else f"{out.stem}.png")
-    draft = picture.with_name(f".{picture.name}.new.png")
-    draw_curves(runs, draft)
-    os.replace(draft, picture)
-    write_atomically(out, page(runs).encode())
-    return out, picture
+    write_atomically(out, page(runs, unreadable).encode())
+    return out
 
 
-def page(runs: list[Run]) -> str:
-    environment = read_json(runs[0].path / "environment.json")
-    machine = f"torch {environment['torch']}, {environment['processor']}, {environment['cores']} cores"
-    sections = [section(task, group, first=i == 0) for i, (task, group) in enumerate(by_task(runs).items())]
+def page(runs: list[Run], unreadable: Sequence[str] = ()) -> str:
+    tasks = by_task(runs)
+    summary = "".join(f"<li><b>{escape(task)}</b>: {escape(headline(group))}</li>" for task, group in tasks.items())
+    sections = "".join(section(task, group) for task, group in tasks.items())
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Grokfast: {len(runs)} runs</title><style>{STYLE}</style></head><body>
+<title>Grokfast: {len(runs)} runs</title><style>{asset("page.css")}</style>
+<script>{get_plotlyjs()}</script></head><body><main>
 <h1>Grokking, accelerated</h1>
+<ul class="lead">{summary}</ul>
 <p>A network learns its training data within a few hundred steps and generalises to the rest much later. Grokfast adds
 the slow part of each gradient to it, ĝ = g + h ∗ g, and the delay shrinks.</p>
-{"".join(sections)}
-<p class="soft">The crossing is known up to the evaluation grid ("lies in"). "&gt;" means not reached within the run. "Paper" is the
-published number of the same setting. Measured with {html.escape(machine)}.</p>
-<h2>To repeat</h2>
+{sections}
+{not_shown(unreadable)}
+<section><h2>To repeat</h2>
 <pre>{commands(runs)}</pre>
-</body></html>
+<p class="soft">{escape(machine(runs[0]))}</p></section>
+</main><script>{asset("page.js")}</script></body></html>
 """
 
 
-def section(task: str, runs: list[Run], *, first: bool) -> str:
-    """The runs of one task: a sentence, the curves, the numbers. The first section brings the plotting library."""
+def section(task: str, runs: list[Run]) -> str:
+    """The runs of one task: the curves, the numbers, what they cost, what differs between them."""
+    groups, name = group_runs(runs), f"curves-{task}"
     level, measure = runs[0].config.level, runs[0].config.task.defaults().measure
-    return f"""
-<h2>{html.escape(task)}</h2>
-<p class="lead">{html.escape(headline(runs))}</p>
-<div role="img" aria-label="Accuracy and loss of the runs of {html.escape(task)} over training steps">{curves(runs, library=first)}</div>
-<p class="soft">Solid: validation, dashed: training. Click a name in the legend to hide a run, drag to zoom, double-click to reset.</p>
+    return f"""<section><h2>{escape(task)}</h2>
+<div role="img" aria-label="Accuracy and loss of the runs of {escape(task)} over training steps">{charts.curves(groups, name=name)}</div>
+<p class="soft">{STEPS} Click a name to hide it, drag to zoom, double-click to reset.
+<button type="button" data-chart="{name}" aria-pressed="false">Linear steps</button></p>
+{over_seeds(runs, task)}
 <h3>Steps until the validation {measure} is {level:g}</h3>
-<div class="scroll">{table(runs)}</div>
-"""
+{table([list(HEADINGS), *(list(result(run)) for run in runs)])}
+<p class="soft">The crossing is known up to the evaluation grid ("lies in"). "&gt;" means not reached within the run. "Paper" is the
+published number of the same setting.</p>
+<h3>Cost</h3>
+{table(cost_rows(groups))}
+<details><summary>Settings that differ</summary>{settings(runs)}</details>
+</section>"""
 
 
-def curves(runs: list[Run], *, library: bool) -> str:
-    """Accuracy and loss side by side, interactive; the loss alone where there is no accuracy."""
-    measured = any(row.val_accuracy is not None for run in runs for row in run.rows[:1])
-    shown = ("accuracy", "loss") if measured else ("loss",)
-    figure = make_subplots(rows=1, cols=len(shown), subplot_titles=shown)
-    for run, colour in zip(runs, COLOURS * len(runs), strict=False):
-        rows = run.rows
-        name = label(run)
-        for column, what in enumerate(shown, start=1):
-            for split, dash in (("val", "solid"), ("train", "dash")):
-                values = [getattr(row, f"{split}_{what}") for row in rows]
-                trace = go.Scatter(
-                    x=[row.step for row in rows],
-                    y=values,
-                    name=html.escape(name),
-                    legendgroup=run.name,
-                    showlegend=column == 1 and split == "val",
-                    line={"color": colour, "dash": dash, "width": 2 if split == "val" else 1.2},
-                    hovertemplate=f"{html.escape(name)}<br>{split} {what} %{{y:.4g}}<br>step %{{x:,}}<extra></extra>",
-                )
-                figure.add_trace(trace, row=1, col=column)
-    axis: dict[str, Any] = {"type": "log", "title": "steps", "gridcolor": "#e6e9ec", "dtick": 1}
-    figure.update_xaxes(**axis)
-    figure.update_yaxes(gridcolor="#e6e9ec")
-    figure.update_yaxes(type="log", dtick=1, row=1, col=len(shown))
-    figure.update_layout(
-        template="plotly_white",
-        height=470,
-        margin={"l": 50, "r": 20, "t": 50, "b": 50},
-        legend={"orientation": "h", "y": -0.2},
-        hovermode="closest",
+def over_seeds(runs: list[Run], task: str) -> str:
+    lines = arm_rows(runs, task)
+    return f"<h3>Over seeds, beside the paper</h3>{table(lines)}" if lines else ""
+
+
+def cost_rows(groups: Sequence[Group]) -> list[list[str]]:
+    """What each configuration took on this machine: the mean over seeds."""
+    head = ["run", "steps to the level", "seconds to it", "ms per step", "peak memory, MB", "filter's state, MB"]
+    return [head, *([group.name, *map(cell_of_mean, zip(*map(costs, group.runs), strict=True))] for group in groups)]
+
+
+def costs(run: Run) -> tuple[float | None, ...]:
+    rows, summary = run.rows, run.summary or {}
+    step = crossing(summary, "first").step if summary else None
+    seconds = next((row.seconds for row in rows if row.step == step), None)
+    latency = 1e3 * rows[-1].seconds / rows[-1].step if rows else None
+    memory = [value / 2**20 if (value := summary.get(key)) else None for key in ("peak_memory_bytes", "filter_bytes")]
+    return step, seconds, latency, *memory
+
+
+def cell_of_mean(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{sum(known) / len(known):,.4g}" if known else "-"
+
+
+def settings(runs: list[Run]) -> str:
+    """A line for each run, a column for each setting in which they differ; what most do not have is marked."""
+    flat = [flatten(to_json(run.config)) for run in runs]
+    keys = [key for key in dict.fromkeys(key for f in flat for key in f) if len({repr(f.get(key)) for f in flat}) > 1]
+    usual = {key: Counter(repr(f.get(key)) for f in flat).most_common(1)[0][0] for key in keys}
+    head = "".join(f"<th scope=col>{escape(key)}</th>" for key in ("run", *keys))
+    body = "".join(
+        f"<tr><th scope=row>{escape(label(run))}</th>{''.join(marked(f.get(key), usual[key]) for key in keys)}</tr>"
+        for run, f in zip(runs, flat, strict=True)
     )
-    return figure.to_html(full_html=False, include_plotlyjs=library, config={"responsive": True, "displaylogo": False})
+    return f"<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
 
 
-def table(runs: list[Run]) -> str:
-    head = "".join(f"<th scope=col>{html.escape(text)}</th>" for text in HEADINGS)
-    body = "".join(f"<tr>{''.join(f'<td>{html.escape(text)}</td>' for text in result(run))}</tr>" for run in runs)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+def marked(value: Any, usual: str) -> str:
+    text = escape(cell(value))
+    return f"<td>{text}</td>" if repr(value) == usual else f"<td><mark>{text}</mark></td>"
+
+
+def not_shown(unreadable: Sequence[str]) -> str:
+    items = "".join(f"<li>{escape(text)}</li>" for text in unreadable)
+    return f"<section><h2>Not shown</h2><ul>{items}</ul></section>" if items else ""
+
+
+def table(lines: Sequence[Sequence[str]]) -> str:
+    """A table whose first line is its head and whose first column names the others; wide ones scroll by themselves."""
+    head = "".join(f"<th scope=col>{escape(text)}</th>" for text in lines[0])
+    rows = ((escape(line[0]), "".join(f"<td>{escape(text)}</td>" for text in line[1:])) for line in lines[1:])
+    body = "".join(f"<tr><th scope=row>{name}</th>{cells}</tr>" for name, cells in rows)
+    return f"<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
 
 
 def commands(runs: list[Run]) -> str:
     """The shortest command that repeats each run."""
-    return html.escape("\n".join(dict.fromkeys(command_line(run.config) for run in runs)))
+    return escape("\n".join(dict.fromkeys(command_line(run.config) for run in runs)))
+
+
+def machine(run: Run) -> str:
+    found = read_json(run.path / "environment.json")
+    return f"Measured with torch {found['torch']}, {found['processor']}, {found['cores']} cores."
+
+
+def escape(text: str) -> str:
+    return html.escape(text)
+
+
+def asset(name: str) -> str:
+    return (ASSETS / name).read_text(encoding="utf-8")

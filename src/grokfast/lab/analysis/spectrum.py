@@ -1,0 +1,261 @@
+"""Gradients in frequency: S(f) = <|FFT g|^2>, and how a filter changes them and the updates: S <- |1 + H(f)|^2 S."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import signal
+
+import grokfast
+from grokfast.lab.analysis.frequency import Floats, check, ring_out, silence, transfer
+from grokfast.lab.config import make_filter
+from grokfast.lab.metrics import crossings
+from grokfast.lab.recording import Sampled, load_gradients
+from grokfast.lab.runs import Run
+
+SHORTEST = 16  # steps; fewer have no spectrum to speak of
+COLUMNS = 4096  # scalars looked at together
+
+Signals = NDArray[np.floating[Any]]  # (steps, scalars)
+
+
+class Spectrum(NamedTuple):
+    """How the power of signals is spread over frequency."""
+
+    frequency: Floats  # (bins,): cycles per step, evenly spaced up to 0.5, without 0
+    density: Floats  # (bins,): power per cycle per step; times the spacing it adds up to 1, or to the gain in power
+
+
+class Phase(NamedTuple):
+    """The gradients of the steps start < t <= stop; both densities in units of the power before the filter."""
+
+    start: int
+    stop: int
+    before: Spectrum
+    after: Spectrum
+
+
+class Gain(NamedTuple):
+    """A gain over frequency, measured and as it should be."""
+
+    frequency: Floats  # (bins,): cycles per step
+    measured: Floats  # (bins,): power after the filter / power before
+    theory: Floats  # (bins,): |1 + H|^2
+
+
+class UpdateGain(NamedTuple):
+    """What a filter does to the updates of a linear optimizer, and what it does to gradients."""
+
+    frequency: Floats  # (bins,): cycles per step
+    measured: NDArray[np.complex128]  # (bins,): updates with the filter / updates without
+    theory: NDArray[np.complex128]  # (bins,): 1 + H
+
+
+def power(signals: Signals, *, segment: int = 256, reference: Signals | None = None) -> Spectrum:
+    """Welch's power spectral density of many signals: the mean over them, each divided by its own power.
+
+    Gradients of one layer may be a thousand times those of another: so each scalar counts the same, however large.
+    Scalars that never change do not count. Each segment loses its mean, and the density at 0 with it: what is slower
+    than 1 / `segment` is not seen. A short run gets shorter segments, so that there are three to average.
+
+    Args:
+        signals: (steps, scalars), of 16 steps or more; may be mapped from a file, it is read a segment at a time.
+        segment: steps per segment; the frequencies are multiples of 1 / segment.
+        reference: signals of the same shape by whose powers to divide instead.
+
+    Example:
+        >>> wave = np.sin(2 * np.pi * 0.125 * np.arange(512))[:, None]
+        >>> frequency, density = power(wave)
+        >>> float(frequency[density.argmax()]), round(float(density.sum()) / 256, 6)
+        (0.125, 1.0)
+    """
+    segment = fitting(len(signals), segment)
+    scaled: list[Floats] = []
+    for first in range(0, signals.shape[1], COLUMNS):
+        chosen = slice(first, first + COLUMNS)
+        density = welch(signals[:, chosen], segment)
+        total = (density if reference is None else welch(reference[:, chosen], segment)).sum(axis=0) / segment
+        keep = total > 0  # nor is a NaN
+        scaled.append(density[:, keep] / total[keep])
+    return Spectrum(bins(segment)[1:], mean_of_columns(scaled))
+
+
+def welch(signals: Signals, segment: int) -> Floats:
+    """The density of each signal without that at 0, (bins, scalars), as scipy.signal.welch has it.
+
+    Segment by segment: a recorded run lies on disk step after step, so one pass reads it in order, whatever its length.
+    """
+    starts = range(0, len(signals) - segment + 1, segment - segment // 2)
+    total = np.zeros((segment // 2, signals.shape[1]))
+    for start in starts:
+        part = np.asarray(signals[start : start + segment], np.float64)
+        # From its first value, so that a constant becomes exact zeros and not the rounding error of its mean.
+        with np.errstate(invalid="ignore"):  # a diverged run
+            _, density = signal.welch(part - part[0], nperseg=segment, detrend="constant", axis=0)
+        total += density[1:]
+    return total / len(starts)
+
+
+def fitting(steps: int, segment: int) -> int:
+    """The length of a segment of which half-overlapping ones fit three times, if there are steps enough."""
+    if steps < SHORTEST:
+        raise ValueError(f"signals must hold at least {SHORTEST} steps, got {steps}")
+    if segment < SHORTEST:
+        raise ValueError(f"segment must be an integer >= {SHORTEST}, got {segment!r}")
+    return min(segment, max(SHORTEST, steps // 2))
+
+
+def bins(length: int) -> Floats:
+    """The frequencies of a Fourier transform over so many steps, cycles per step."""
+    return np.asarray(np.fft.rfftfreq(length), np.float64)
+
+
+def mean_of_columns(parts: list[Floats]) -> Floats:
+    count = sum(part.shape[1] for part in parts)
+    if count == 0:
+        raise ValueError("signals must hold a finite scalar that changes, got none")
+    return np.sum([part.sum(axis=1) for part in parts], axis=0) / count
+
+
+def layer_spectra(sampled: Sampled, *, segment: int = 256) -> dict[str, Spectrum]:
+    """The spectrum before the filter of each parameter; those whose gradients never change are left out."""
+    found: dict[str, Spectrum] = {}
+    for name in dict.fromkeys(sampled.names):
+        first = sampled.names.index(name)  # the scalars of a parameter lie together
+        signals = sampled.before[:, first : first + sampled.names.count(name)]
+        if np.ptp(signals, axis=0).any():
+            found[name] = power(signals, segment=segment)
+    return found
+
+
+def slow_share(spectrum: Spectrum, cutoff: float) -> float:
+    """The fraction of the power at frequencies below `cutoff` (cycles per step), bins cut in proportion.
+
+    >>> slow_share(Spectrum(np.array([0.1, 0.2, 0.3, 0.4, 0.5]), np.ones(5)), 0.25)
+    0.4
+    """
+    frequency, density = spectrum
+    half = frequency[0] / 2
+    if not half <= cutoff <= 0.5:
+        raise ValueError(f"cutoff must be in [{half:g}, 0.5] for bins of {2 * half:g}, got {cutoff!r}")
+    edges = np.minimum(np.append(half, frequency + half), 0.5)
+    below = np.append(0.0, density.cumsum()) / density.sum()
+    return float(np.interp(cutoff, edges, below))
+
+
+# Recorded runs ----------------------------------------------------------------------------------------------------
+
+
+def filtered_spectra(run: Run, *, segment: int = 256) -> dict[str, Phase]:
+    """The gradients a run recorded, before and after the filter: of the `"whole run"` and of its two phases.
+
+    The phases are `"before grokking"` and `"after grokking"`. Where there is too little after it, because the run
+    stopped there or never came so far, they are `"memorisation"` and `"generalisation"`: until the training data was
+    learnt, and since. Where there is too little of these as well, there is the whole run alone.
+    """
+    sampled = load_gradients(run)
+    steps = len(sampled.before)
+    found = {"whole run": phase(sampled, 0, steps, segment)}
+    spans = phases(run, steps, max(SHORTEST, min(segment, steps // 8)))
+    # One length of segment for both, or they could not be compared.
+    shared = min((fitting(stop - start, segment) for start, stop in spans.values()), default=segment)
+    return found | {name: phase(sampled, start, stop, shared) for name, (start, stop) in spans.items()}
+
+
+def phases(run: Run, steps: int, least: int) -> dict[str, tuple[int, int]]:
+    """The first and the last step of the phases of a run, none of less than `least` steps."""
+    found = crossings(run.rows, run.config.level, run.config.task.defaults().measure)
+    kinds = {"first": ("before grokking", "after grokking"), "train": ("memorisation", "generalisation")}
+    for kind, (early, late) in kinds.items():
+        split = found[kind].step
+        if split is not None and least <= split <= steps - least:
+            return {early: (0, split), late: (split, steps)}
+    return {}
+
+
+def phase(sampled: Sampled, start: int, stop: int, segment: int) -> Phase:
+    before, after = sampled.before[start:stop], sampled.after[start:stop]
+    return Phase(start, stop, power(before, segment=segment), power(after, segment=segment, reference=before))
+
+
+def measured_gain(run: Run, *, segment: int = 256) -> Gain:
+    """The power after the filter over that before, beside |1 + H|^2; both 1 for a run without a filter.
+
+    Below a few times 1 / segment, and where the spectrum is steep, power leaks in from neighbouring frequencies and
+    the measured gain is theirs as well: longer segments tell more. What a burst of large gradients leaves in the filter
+    also shows after them, at low frequencies: there the gain is measured too high.
+    """
+    sampled, filter = load_gradients(run), make_filter(run.config.filter)
+    start = 0 if filter is None else settled(sampled, filter)
+    _, _, before, after = phase(sampled, start, len(sampled.before), segment)
+    frequency = before.frequency
+    theory = np.ones_like(frequency) if filter is None else np.abs(transfer(filter, frequency)) ** 2
+    return Gain(frequency, after.density / before.density, theory)
+
+
+def settled(sampled: Sampled, filter: grokfast.Filter) -> int:
+    """How many steps to leave out: those the filter did not change, and the long echo of those that seeded it.
+
+    The first gradients are the largest of all. With them the gain of an EMA of 0.98 seems to be 12.5 at frequencies
+    where no more than 9 is possible. Of a short run a quarter has to do.
+    """
+    first = first_change(sampled)
+    return first + min(ring_out(filter, level=0.1), (len(sampled.before) - first) // 4)
+
+
+def first_change(sampled: Sampled, rows: int = 1024) -> int:
+    """How many steps passed before the filter changed a gradient; 0 if it never did."""
+    for start in range(0, len(sampled.before), rows):
+        block = slice(start, start + rows)
+        changed = (sampled.before[block] != sampled.after[block]).any(axis=1)
+        if changed.any():
+            return start + int(changed.argmax())
+    return 0
+
+
+# Appendix A -------------------------------------------------------------------------------------------------------
+
+
+def update_gain(
+    filter: grokfast.Filter,
+    *,
+    lr: float = 0.1,
+    momentum: float = 0.9,
+    dampening: float = 0.0,
+    nesterov: bool = False,
+    steps: int = 1000,
+    seed: int = 0,
+) -> UpdateGain:
+    """The theorem of appendix A in numbers: filtered gradients give SGD the updates that filtering these would give.
+
+    White noise is fed to torch.optim.SGD with and without the filter. It comes out of silence and goes into silence
+    until all has rung out: then the ratio of the Fourier transforms of the updates is 1 + H(w) without windows or
+    averages, up to rounding. It is the least-squares one over eight scalars, lest a bin be divided by almost nothing.
+    """
+    check(steps=steps)
+    rng = np.random.default_rng(seed)
+    ends = silence(filter), ring_out(filter, pole=momentum)
+    grads = np.pad(rng.standard_normal((steps, 8)), (ends, (0, 0)))
+    options = {"lr": lr, "momentum": momentum, "dampening": dampening, "nesterov": nesterov}
+    plain, filtered = (np.fft.rfft(sgd_updates(grads, options, f), axis=0) for f in (None, filter))
+    measured = (plain.conj() * filtered).sum(axis=1) / (np.abs(plain) ** 2).sum(axis=1)
+    frequency = bins(len(grads))
+    return UpdateGain(frequency, measured, transfer(filter, frequency))
+
+
+def sgd_updates(grads: Floats, options: dict[str, Any], filter: grokfast.Filter | None) -> Floats:
+    """u(t) = theta(t+1) - theta(t) of SGD with the given gradients, (steps, scalars)."""
+    param = torch.nn.Parameter(torch.zeros(grads.shape[1], dtype=torch.float64))
+    optimizer = torch.optim.SGD([param], **options)
+    if filter is not None:
+        grokfast.attach(optimizer, filter)
+    updates = np.zeros_like(grads)
+    for t, grad in enumerate(torch.from_numpy(grads)):
+        param.grad = grad.clone()
+        optimizer.step()
+        updates[t] = param.detach().numpy()
+        param.data.zero_()  # from 0 each time: differences of a far-off position would lose digits
+    return updates

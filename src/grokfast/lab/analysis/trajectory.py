@@ -1,0 +1,316 @@
+"""Paths of the weights w(t) through parameter space: how far, |w(t) - w(0)|, and where to, (w(t) - w(0) - mean) V.
+
+The paper's three states: A, the initial weights; B, after 500 steps, where the training data is learnt; C, the end of a
+run, where it generalises. V holds the principal axes of all snapshots of several runs, each run relative to its own
+initial weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from grokfast.lab.config import title
+from grokfast.lab.metrics import reaches, validation
+from grokfast.lab.paper import as_computed_usually, find_arm
+from grokfast.lab.recording import OVERFIT_STEP, load_snapshots
+from grokfast.lab.runs import Run, RunError
+
+Vector = NDArray[np.float64]
+MEMORY = 512 << 20  # bytes that a projection may fill with weights
+
+
+class Spread(NamedTuple):
+    """Mean and standard deviation (n - 1) over seeds; one seed has no deviation, none no mean."""
+
+    mean: float | None
+    deviation: float | None
+    seeds: int
+
+
+class Sides(NamedTuple):
+    """The triangle of the three states, over seeds."""
+
+    ab: Spread
+    bc: Spread
+    ac: Spread
+
+
+# The table of section 5, headed "l2 Distances (x1000)", over five seeds. l2 norms of whatever scale they cannot be: AC
+# is longer than AB + BC in both columns. Mean squared differences times 1000 can: so measured, seed 0 of ours has AB =
+# 1.00 as Baseline and 8.01 as Grokfast-MA (l2 norms of 20.5 and 58.2). C of the baseline is at 300,000 steps, that of
+# Grokfast is not told. 0.97 +- 2.2 is odd: no five values >= 0 of that mean deviate by more than 0.97 * sqrt(5) = 2.17.
+# "Grokfast" is the run of Figure 1, 50.49 times as fast as the baseline: 39,890 / 790 steps, Grokfast-MA in Table 3.
+PUBLISHED = {
+    ("modmul", "Baseline"): Sides(Spread(0.97, 2.2, 5), Spread(563.7, 199.4, 5), Spread(570.7, 199.8, 5)),
+    ("modmul", "Grokfast-MA"): Sides(Spread(7.7, 0.42, 5), Spread(15.3, 0.84, 5), Spread(35.8, 0.98, 5)),
+}
+PUBLISHED_SCALE = 1000.0
+
+
+class Distances(NamedTuple):
+    """How far the three states of a run lie apart, as l2 norms over all parameters.
+
+    `generalised` says whether the weights at C reach the run's level. If not, the run has no state C, and `bc` and `ac`
+    only tell how far it has come.
+    """
+
+    ab: float
+    bc: float
+    ac: float
+    steps: tuple[int, int, int]  # of A, B and C; B is the kept snapshot nearest to the one asked for
+    parameters: int
+    validation: float | None  # accuracy at C, or loss where the task is judged by it
+    generalised: bool
+
+    @property
+    def mean_squares(self) -> tuple[float, float, float]:
+        """AB, BC, AC as the published table seems to measure them: mean squared differences times 1000."""
+        ab, bc, ac = (PUBLISHED_SCALE * side**2 / self.parameters for side in self[:3])
+        return ab, bc, ac
+
+
+class DistanceRow(NamedTuple):
+    """Runs that differ in nothing but the seed; BC and AC are over those that generalised."""
+
+    name: str
+    runs: list[Run]
+    distances: list[Distances]  # of each run
+    l2: Sides
+    mean_squares: Sides  # times 1000, to hold against the published
+    published: Sides | None
+
+
+class Deviation(NamedTuple):
+    """How far a run is from its initial weights over time.
+
+    The paper plots an "average deviation of parameter weights" without its formula; mean squares are its table's.
+    """
+
+    steps: NDArray[np.int64]
+    l2: Vector
+    mean_absolute: Vector
+    mean_square: Vector
+
+
+class Trajectory(NamedTuple):
+    """One run on the common axes. Its first point is state A, which is the same one for all runs."""
+
+    run: Run
+    steps: NDArray[np.int64]  # (snapshots,)
+    points: Vector  # (snapshots, components)
+
+
+class Projection(NamedTuple):
+    """Several runs on common principal axes."""
+
+    explained: Vector  # (components,): part of the variance of the snapshots the axes were made of
+    paths: list[Trajectory]
+
+
+def flatten_weights(weights: dict[str, Tensor]) -> Vector:
+    """All floating-point weights in one vector, in the order of their names; in float64, for the sums to come."""
+    kept = [weights[name] for name in sorted(weights) if weights[name].is_floating_point()]
+    return np.concatenate([tensor.detach().cpu().double().flatten().numpy() for tensor in kept])
+
+
+def load_vectors(run: Run) -> Iterator[tuple[int, Vector]]:
+    """The weights a run kept, one vector after another, the initial ones first."""
+    if not run.rows:
+        raise RunError(f"{run.name} has no evaluation yet: grokfast resume {run.name}")
+    for i, (step, weights) in enumerate(load_snapshots(run)):
+        if i == 0 and step != 0:
+            raise RunError(f"{run.name} must have kept its initial weights, the first are those of step {step:,}")
+        yield step, flatten_weights(weights)
+
+
+def load_displacements(run: Run) -> Iterator[tuple[int, Vector]]:
+    """The weights a run kept less its initial ones."""
+    vectors = load_vectors(run)
+    _, initial = next(vectors)
+    yield 0, np.zeros_like(initial)
+    yield from ((step, vector - initial) for step, vector in vectors)
+
+
+def distances(run: Run, *, overfit_step: int = OVERFIT_STEP) -> Distances:
+    """How far the states A, B and C of a run lie apart.
+
+    Args:
+        run: with snapshots.
+        overfit_step: where to look for B; of two snapshots equally near the earlier one is taken.
+    """
+    b_step, b, c_step, c = 0, np.zeros(0), 0, np.zeros(0)
+    for step, vector in load_displacements(run):
+        if step == 0 or abs(step - overfit_step) < abs(b_step - overfit_step):
+            b_step, b = step, vector
+        c_step, c = step, vector
+    ab, bc, ac = (float(np.linalg.norm(side)) for side in (b, c - b, c))
+    return Distances(ab, bc, ac, (0, b_step, c_step), len(c), *judge(run, c_step))
+
+
+def judge(run: Run, step: int) -> tuple[float | None, bool]:
+    """The last validation up to a step, and whether it is at the level of the run."""
+    rows, measure = [row for row in run.rows if row.step <= step], run.config.task.defaults().measure
+    if not rows:
+        return None, False
+    return validation(rows, measure)[-1], reaches(rows, run.config.level, measure)[-1]
+
+
+def distance_table(runs: Sequence[Run], *, overfit_step: int = OVERFIT_STEP) -> list[DistanceRow]:
+    """Distances of runs gathered over seeds, published beside measured; of two runs of one seed the longer."""
+    return [distance_row(group, overfit_step) for group in gather(runs)]
+
+
+def gather(runs: Sequence[Run]) -> list[list[Run]]:
+    """Runs that differ in nothing but the seed and the length, by seed."""
+    found: dict[object, dict[int, Run]] = {}
+    for run in runs:
+        config = run.config
+        seeds = found.setdefault((as_computed_usually(config), config.filter, config.optim, config.plain), {})
+        known = seeds.get(config.loop.seed)
+        if known is None or worth(run) > worth(known):
+            seeds[config.loop.seed] = run
+    return [[run for _, run in sorted(seeds.items())] for seeds in found.values()]
+
+
+def worth(run: Run) -> tuple[bool, int]:
+    rows = run.rows
+    return run.config.loop.snapshots is not None, rows[-1].step if rows else 0
+
+
+def distance_row(runs: list[Run], overfit_step: int) -> DistanceRow:
+    config, found = runs[0].config, [distances(run, overfit_step=overfit_step) for run in runs]
+    arm = find_arm(config)
+    name = (arm.name if arm else title(config).removesuffix(f"-s{config.loop.seed}")) + ", plain path" * config.plain
+    reached = [d.generalised for d in found]
+    l2, squares = sum_up([d[:3] for d in found], reached), sum_up([d.mean_squares for d in found], reached)
+    published = PUBLISHED.get((config.task_name, arm.name)) if arm else None
+    return DistanceRow(name, runs, found, l2, squares, published)
+
+
+def sum_up(sides: Sequence[tuple[float, float, float]], reached: Sequence[bool]) -> Sides:
+    """AB over all runs, BC and AC over those that have reached a state C."""
+    ends = [side for side, yes in zip(sides, reached, strict=True) if yes]
+    return Sides(spread([ab for ab, _, _ in sides]), spread([bc for _, bc, _ in ends]), spread([ac for *_, ac in ends]))
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Mean and standard deviation.
+
+    >>> spread([1.0, 2.0, 3.0])
+    Spread(mean=2.0, deviation=1.0, seeds=3)
+    """
+    if not values:
+        return Spread(None, None, 0)
+    mean = math.fsum(values) / len(values)
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    return Spread(mean, math.sqrt(squares / (len(values) - 1)) if len(values) > 1 else None, len(values))
+
+
+def deviation(run: Run) -> Deviation:
+    """How far a run is from its initial weights, at each snapshot."""
+    steps, values = list[int](), list[tuple[float, float, float]]()
+    for step, moved in load_displacements(run):
+        steps.append(step)
+        values.append((float(np.linalg.norm(moved)), float(np.abs(moved).mean()), float(np.square(moved).mean())))
+    return Deviation(np.array(steps), *np.array(values).T)
+
+
+def project(
+    runs: Sequence[Run], *, axes: Sequence[Run] | None = None, components: int = 2, memory: int = MEMORY
+) -> Projection:
+    """Weights of several runs, each less its initial ones, on common principal axes.
+
+    With the snapshots as rows of X, less their mean, X = U S V^T: the points are X V = U S, and U and S^2 are the
+    eigenvectors and eigenvalues of X X^T, which is small. So neither X nor V is ever in memory.
+
+    Args:
+        runs: with snapshots, of models of the same shapes. On each axis the first run ends at or above where it began.
+        axes: those of the runs whose snapshots make the axes and the mean. By default all, as in the paper's appendix;
+            its section 5 takes the baseline's.
+        components: how many axes.
+        memory: bytes of weights to hold, though never less than a dozen vectors of all parameters. With less of it
+            snapshots are read more often: the first one again for every block of as many as fill a quarter of it.
+    """
+    check_alike(runs)
+    steps = [kept_steps(run) for run in runs]
+    chosen = choose_rows(runs, runs if axes is None else axes, [len(kept) for kept in steps])
+    if not 1 <= components <= chosen.sum():
+        raise ValueError(f"components must be in [1, {chosen.sum()}], the snapshots that make axes, got {components}")
+    explained, points = principal(gram(runs, memory=memory), chosen, components)
+    parts = np.split(points, np.cumsum([len(kept) for kept in steps])[:-1])
+    sign = np.where(parts[0][-1] < parts[0][0], -1.0, 1.0)  # an axis has none of its own
+    return Projection(
+        explained, [Trajectory(*each) for each in zip(runs, steps, [p * sign for p in parts], strict=True)]
+    )
+
+
+def check_alike(runs: Sequence[Run]) -> None:
+    """Raise RunError where two runs have no parameter space in common."""
+    if not runs:
+        raise ValueError("runs must be one or more, got none")
+    first = shapes(runs[0])
+    for run in runs[1:]:
+        if shapes(run) != first:
+            raise RunError(f"{runs[0].name} and {run.name} have parameters of different shapes, hence no common axes")
+
+
+def shapes(run: Run) -> dict[str, tuple[int, ...]]:
+    _, weights = next(load_snapshots(run))
+    return {name: tuple(tensor.shape) for name, tensor in weights.items()}
+
+
+def kept_steps(run: Run) -> NDArray[np.int64]:
+    """When a run kept its weights; RunError where they are no numbers any more."""
+    steps = list[int]()
+    for step, vector in load_vectors(run):
+        if not np.isfinite(vector).all():
+            raise RunError(f"{run.name} has diverged: its weights of step {step:,} are not finite")
+        steps.append(step)
+    return np.array(steps)
+
+
+def choose_rows(runs: Sequence[Run], axes: Sequence[Run], counts: Sequence[int]) -> NDArray[np.bool_]:
+    """Which of all snapshots are those of the runs in `axes`."""
+    known, chosen = {run.path for run in runs}, {run.path for run in axes}
+    if not chosen or not chosen <= known:
+        raise ValueError(f"axes must be one or more of the runs, got {[run.name for run in axes]}")
+    return np.repeat([run.path in chosen for run in runs], counts)
+
+
+def gram(runs: Sequence[Run], *, memory: int = MEMORY) -> Vector:
+    """Products of all pairs of displacements, (snapshots, snapshots), from blocks of snapshots read again and again."""
+    _, initial = next(load_vectors(runs[0]))
+    # Alive at once: the block, another, the next one as vectors and stacked; and eight vectors on their way from disk.
+    size = max(1, memory // (4 * initial.nbytes) - 2)
+    rows = list[Vector]()
+    for i, block in enumerate(blocks(runs, size)):
+        before = [block @ other.T for other in islice(blocks(runs, size), i)]
+        rows.append(np.hstack([*before, block @ block.T]))  # (block, snapshots up to here)
+    lower = np.vstack([np.pad(row, ((0, 0), (0, rows[-1].shape[1] - row.shape[1]))) for row in rows])
+    return np.tril(lower) + np.tril(lower, -1).T
+
+
+def blocks(runs: Sequence[Run], size: int) -> Iterator[Vector]:
+    """The displacements of all runs, in order, up to `size` at a time: (block, parameters)."""
+    stream = (moved for run in runs for _, moved in load_displacements(run))
+    while (block := np.array(list(islice(stream, size)))).size:
+        yield block
+
+
+def principal(products: Vector, chosen: NDArray[np.bool_], components: int) -> tuple[Vector, Vector]:
+    """Explained parts of the variance, and points of all rows on the axes that the chosen rows make."""
+    shift = np.eye(len(products)) - chosen / chosen.sum()  # takes the mean of the chosen rows off each row
+    centred = shift @ products @ shift.T
+    values, vectors = np.linalg.eigh(centred[np.ix_(chosen, chosen)])  # ascending
+    values, vectors = values[::-1][:components], vectors[:, ::-1][:, :components]
+    total = float(np.trace(centred[np.ix_(chosen, chosen)]))
+    real = values > len(products) * np.finfo(np.float64).eps * total  # the rest is rounding, and no axis
+    scale = np.where(real, 1 / np.sqrt(np.where(real, values, 1.0)), 0.0)
+    return np.where(real, values, 0.0) / (total or 1.0), centred[:, chosen] @ vectors * scale

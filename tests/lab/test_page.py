@@ -1,0 +1,122 @@
+"""The report in a real browser: it loads offline, reacts, fits a phone, and says what the run files say."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny import tiny
+
+from grokfast.lab.report import write_report
+from grokfast.lab.results import crossing
+from grokfast.lab.runs import Run, create_run, write_json
+from grokfast.lab.train import Watcher, train
+
+BROWSER = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs chromium")
+HOSTILE = "<script>document.title='owned'<|script>"  # a slash cannot stand in the name of a folder
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    """Two seeds of one arm, a baseline, an incomplete run, one with a hostile name, one of another version."""
+    folder = tmp_path_factory.mktemp("runs")
+    configs = [tiny(filter="ema", seed=0), tiny(filter="ema", seed=1), tiny(), tiny(filter="ma", window_size=4)]
+    made = [create_run(config, folder) for config in configs]
+    for run in made:
+        train(run)
+    unfinished = create_run(tiny(seed=7), folder)
+    train(unfinished, Watcher(should_stop=lambda: True))
+    hostile = Run(made[3].path.rename(folder / HOSTILE))
+    foreign = create_run(tiny(seed=9), folder)
+    parts: dict[str, Any] = dict.fromkeys(("task", "filter", "optim", "loop"), {})
+    write_json(foreign.path / "config.json", {"task_name": "<b>chess</b>", **parts})
+    return [*made[:3], hostile, unfinished, Run(foreign.path)]
+
+
+@pytest.fixture(scope="module")
+def page_path(runs: list[Run], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report(runs, tmp_path_factory.mktemp("report") / "index.html")[0]
+
+
+@pytest.fixture
+def page(page_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The page at desktop or, with a width as the parameter, another size; errors and requests are kept on it."""
+    from playwright.sync_api import sync_playwright
+
+    width = getattr(request, "param", 1200)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="dark")
+        page.complaints, page.requests = [], []
+        page.on("console", lambda message: page.complaints.append(message.text))
+        page.on("pageerror", lambda error: page.complaints.append(str(error)))
+        page.on("request", lambda request: page.requests.append(request.url))
+        page.goto(page_path.as_uri())
+        page.wait_for_selector(".plotly-graph-div .main-svg")
+        yield page
+        browser.close()
+
+
+def test_it_loads_without_complaints_and_without_the_network(page: Any, page_path: Path) -> None:
+    assert page.complaints == []
+    assert page.requests == [page_path.as_uri()]
+
+
+def test_text_of_runs_is_shown_and_not_run(page: Any) -> None:
+    assert page.title() == "Grokfast: 5 runs"
+    assert HOSTILE in page.inner_text("body")
+    assert "not a configuration of this version: '<b>chess</b>'" in page.inner_text("body")
+    assert page.query_selector("td script, th script, b:has-text('chess')") is None
+
+
+def test_tables_have_the_numbers_of_the_run_files(page: Any, runs: list[Run]) -> None:
+    text = page.inner_text("main")
+    for run in runs[:4]:
+        summary = json.loads((run.path / "summary.json").read_text())
+        assert f"{summary['final_val_accuracy']:.4f}" in text
+        assert str(crossing(summary, "first")) in text
+    assert "incomplete" in text
+
+
+def test_a_click_in_the_legend_hides_a_curve(page: Any) -> None:
+    def visible() -> list[Any]:
+        return page.evaluate("document.querySelector('.plotly-graph-div').data.map(trace => trace.visible ?? true)")
+
+    assert all(state is True for state in visible())
+    page.locator(".legendtoggle").first.click()
+    page.wait_for_function("document.querySelector('.plotly-graph-div').data.some(t => t.visible === 'legendonly')")
+    assert any(state is True for state in visible())
+
+
+def test_the_axis_switch_turns_steps_linear_and_back(page: Any) -> None:
+    button = page.locator("button[data-chart]").first
+    for expected, pressed in (("linear", "true"), ("log", "false")):
+        button.click()
+        assert page.evaluate("document.querySelector('.plotly-graph-div').layout.xaxis.type") == expected
+        assert button.get_attribute("aria-pressed") == pressed
+
+
+def test_dark_mode_has_light_letters_in_charts_too(page: Any) -> None:
+    ink = page.evaluate("document.querySelector('.plotly-graph-div').layout.font.color")
+    assert ink == "#e6eaee"
+    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(230, 234, 238)"
+
+
+@pytest.mark.parametrize("page", [360, 414, 768], indirect=True)
+def test_nothing_overflows_on_a_phone_and_no_text_lies_on_a_chart(page: Any) -> None:
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.wait_for_timeout(300)
+    overlaps = page.evaluate(
+        """[...document.querySelectorAll('.plotly-graph-div')].filter(chart => {
+            const next = chart.closest('[role=img]').nextElementSibling;
+            return chart.getBoundingClientRect().bottom > next.getBoundingClientRect().top + 1;
+        }).length"""
+    )
+    assert overlaps == 0
