@@ -19,6 +19,7 @@ from grokfast.lab.analysis.spectrum import (
     layer_spectra,
     measured_gain,
     power,
+    settled,
     slow_share,
     update_gain,
 )
@@ -206,12 +207,37 @@ def test_gain_of_a_recorded_run_is_that_of_its_filter(runs_dir: Path, changes: d
     np.testing.assert_allclose(measured[1:], theory[1:], rtol=0.1, atol=0.02 * theory.max())
 
 
+def write_gradients(run: Run, before: np.ndarray, after: np.ndarray) -> None:
+    (run.path / "gradients.json").write_text(json.dumps({"names": ["w"] * before.shape[1]}))
+    (run.path / "gradients.f32").write_bytes(np.stack([before, after], axis=1).astype(np.float32).tobytes())
+
+
+@pytest.mark.parametrize("idle", [0, 1500])
+def test_gain_is_measured_once_the_filter_runs_and_has_forgotten_its_start(runs_dir: Path, idle: int) -> None:
+    run = create_run(tiny(filter="ema", alpha=0.9, lamb=2.0), runs_dir)
+    before = noise(3000, 10)
+    before[0] = before[idle] = 300.0
+    after = before + 2.0 * signal.lfilter([0.1], [1.0, -0.9], before, axis=0)
+    after[:idle] = before[:idle]
+    write_gradients(run, before, after)
+    _, measured, theory = measured_gain(run, segment=64)
+    np.testing.assert_allclose(measured[1:], theory[1:], rtol=0.1)
+
+
+def test_at_most_a_quarter_of_a_run_is_left_out_for_the_filter_to_forget() -> None:
+    before = noise(400, 2).astype(np.float32)
+    after = before.copy()
+    after[150:] += 1
+    assert settled(Sampled(["w"] * 2, before, after), EMA(alpha=0.8)) == 150 + 22  # 0.8^22 < 0.01
+    assert settled(Sampled(["w"] * 2, before, after), EMA(alpha=0.999)) == 150 + 62
+    assert settled(Sampled(["w"] * 2, before, before), EMA(alpha=0.8)) == 22
+
+
 def fabricated(runs_dir: Path, accuracies: list[tuple[int, float, float]]) -> Run:
     """A run whose gradients are fast until step 200 and slow from then on, after the filter twice what they were."""
     run = create_run(tiny(steps=400, gradients=4), runs_dir)
-    before = np.vstack([noise(200, 4), noise(200, 4).cumsum(axis=0)]).astype(np.float32)
-    (run.path / "gradients.json").write_text(json.dumps({"names": ["w"] * 4}))
-    (run.path / "gradients.f32").write_bytes(np.stack([before, 2 * before], axis=1).tobytes())
+    before = np.vstack([noise(200, 4), noise(200, 4).cumsum(axis=0)])
+    write_gradients(run, before, 2 * before)
     rows = [Row(t, 1.0, train, 1.0, val, 1.0, 1.0, None, 1e-3, t, 1.0) for t, train, val in accuracies]
     (run.path / "metrics.jsonl").write_text("".join(json.dumps(row._asdict()) + "\n" for row in rows))
     return run
@@ -261,20 +287,20 @@ def test_spectra_need_recorded_gradients(runs_dir: Path) -> None:
     "options",
     [
         {"momentum": 0.0},
-        {"momentum": 0.8},
-        {"momentum": 0.8, "dampening": 0.5},
-        {"momentum": 0.8, "nesterov": True},
+        {"momentum": 0.6},
+        {"momentum": 0.6, "dampening": 0.5},
+        {"momentum": 0.6, "nesterov": True},
     ],
     ids=str,
 )
 @pytest.mark.parametrize(
     "filter",
     [
-        EMA(alpha=0.8),
+        EMA(alpha=0.6),
         MA(window_size=7),
         MA(window_size=7, warmup=False),
         Butterworth(2, 0.1),
-        EMA(slow_only=True, alpha=0.8),
+        EMA(slow_only=True, alpha=0.6),
     ],
     ids=str,
 )

@@ -13,7 +13,7 @@ from tiny import TINY, comparable, tiny
 
 from grokfast.lab import experiments, load_runs, reproduce
 from grokfast.lab.cli import main
-from grokfast.lab.config import FilterConfig, RunConfig, fingerprint
+from grokfast.lab.config import RunConfig, fingerprint
 from grokfast.lab.data import DataError
 from grokfast.lab.experiments import EXPERIMENTS, NAMES, Experiment, configurations, find_experiments
 from grokfast.lab.reproduce import Plan, carry_out, estimate, expected_steps, make_plan
@@ -262,13 +262,13 @@ def test_quick_trains_each_run_once_and_leaves_a_page(
     words = ["reproduce", "fig1", "fig-ema", "fig-filters", "--quick", "--runs-dir", str(tmp_path), "-o", str(out)]
     assert main(words) == 0
     printed = capsys.readouterr().out
-    assert "3 runs, 0 complete already, the rest takes about" in printed
+    assert "0 complete already, the rest takes about" in printed
     assert "EMA" in printed
     assert len(trained) == 3
     assert "<html" in out.read_text()
     plan = make_plan(["fig1", "fig-ema"], tmp_path, quick=True)
     assert plan.left == []
-    assert "3 runs, 3 complete already" in reproduce.summary(plan)
+    assert reproduce.summary(plan).endswith("3 complete already")
 
 
 @pytest.mark.usefixtures("small")
@@ -303,6 +303,4 @@ def test_the_filters_of_the_figure_are_those_of_the_paper() -> None:
     table = reproduce.responses()
     filters, constant = (list(table.columns[i].cells) for i in (0, 1))
     assert constant == ["6.000", "3.000"]  # 1 + lambda
-    assert "window_size=100" in str(filters[0])
-    assert "alpha=0.98" in str(filters[1])
-    assert FilterConfig(filter="ma").window_size == 100
+    assert filters == ["MA, window 100, lambda 5", "EMA, alpha 0.98, lambda 2"]

@@ -52,8 +52,7 @@ def load_snapshots(run: Run) -> Iterator[tuple[int, dict[str, Tensor]]]:
         raise RunError(f"{run.name} kept no weights: train it with --snapshots")
     for path in paths:
         yield int(path.stem), torch.load(path, weights_only=True, map_location="cpu")
-    last = run.rows[-1].step
-    if run.status == "complete" and last != int(paths[-1].stem):
+    if run.status == "complete" and (last := run.rows[-1].step) != int(paths[-1].stem):
         yield last, run.weights()
 
 

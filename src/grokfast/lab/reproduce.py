@@ -21,7 +21,7 @@ from grokfast.lab.config import RunConfig, fingerprint, make_filter, resolve
 from grokfast.lab.data import DataError, data_directory
 from grokfast.lab.experiments import ALL, EXPERIMENTS, FILTERS, Experiment, configurations, find_experiments
 from grokfast.lab.paper import EMA, MA, find_arm
-from grokfast.lab.results import HEADINGS, result
+from grokfast.lab.results import result
 from grokfast.lab.runs import Run, RunError, create_run, load_runs, run_path
 from grokfast.lab.tasks import TASKS
 from grokfast.lab.terminal import Progress, complain, plain_warnings, stop_on_interrupt
@@ -73,13 +73,13 @@ def make_plan(
     data_dir: str | None = None,
 ) -> Plan:
     """The runs of the named experiments; `quick` shortens them, and keeps them apart from those that mean something."""
-    if not quick:
-        chosen = [configurations(e, seeds=seeds, budget=budget, data_dir=data_dir) for e in find_experiments(names)]
-        return Plan(names, distinct(chosen), folder)
-    given = str(data_directory(data_dir)[0])  # a named directory is never downloaded into
-    brief = [configurations(e, seeds=seeds or 1, budget=budget, data_dir=given) for e in find_experiments(names)]
-    shortened = brief if budget is not None else [list(map(shorten, configs)) for configs in brief]
-    return Plan(names, distinct(shortened), folder / "quick", quick=True)
+    if quick:
+        seeds = 1 if seeds is None else seeds
+        data_dir = str(data_directory(data_dir)[0])  # a named directory is never downloaded into
+    chosen = [configurations(e, seeds=seeds, budget=budget, data_dir=data_dir) for e in find_experiments(names)]
+    if quick and budget is None:
+        chosen = [[shorten(config) for config in configs] for configs in chosen]
+    return Plan(names, distinct(chosen), folder / "quick" if quick else folder, quick)
 
 
 def distinct(groups: Iterable[list[RunConfig]]) -> list[RunConfig]:
@@ -114,15 +114,17 @@ def expected_steps(config: RunConfig) -> int:
 
 
 def steps_done(config: RunConfig, folder: Path) -> int:
-    rows = Run(run_path(config, folder)).rows
-    return rows[-1].step if rows else 0
+    with contextlib.suppress(ValueError, TypeError):  # damaged: training it will say so
+        rows = Run(run_path(config, folder)).rows
+        return rows[-1].step if rows else 0
+    return 0
 
 
 def step_seconds(runs: Iterable[Run]) -> dict[str, float]:
     """Seconds per step of each task: the median of complete runs, else as measured on two cores."""
     found: dict[str, list[float]] = {task: [] for task in TASKS}
     for run in runs:
-        with contextlib.suppress(RunError, ValueError, KeyError):  # a damaged run tells nothing
+        with contextlib.suppress(RunError, ValueError, KeyError, TypeError):  # a damaged run tells nothing
             summary = run.summary or {}
             if summary.get("steps", 0) >= TIMED_STEPS and summary["steps_per_second"]:
                 found[run.config.task_name].append(1 / summary["steps_per_second"])
@@ -218,10 +220,9 @@ def summary(plan: Plan) -> str:
     count, done = len(plan.configs), len(plan.complete)
     if not count:
         return f"{', '.join(plan.names)}: nothing to train"
-    time = duration(estimate(plan.left, plan.folder))
-    return (
-        f"{', '.join(plan.names)}: {count} runs, {done} complete already, the rest takes about {time} ({plan.folder})"
-    )
+    left = plan.left
+    time = f", the rest takes about {duration(estimate(left, plan.folder))}" if left else ""
+    return f"{', '.join(plan.names)}: {count} runs in {plan.folder}, {done} complete already{time}"
 
 
 def listing(folder: Path) -> Table:
@@ -246,11 +247,15 @@ def results(plan: Plan, out: Path) -> Iterator[Table | str]:
         return
     from grokfast.lab.report import write_report  # slow to import, and not needed for a list
 
-    shown = ("label", "first", "stable", "published", "accuracy", "loss", "steps_per_second")
-    table = Table(*(getattr(HEADINGS, name) for name in shown))
+    shown = {"steps to level": "first", "paper": "published", "accuracy": "accuracy", "best loss": "loss"}
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("run", overflow="fold")
+    for heading in shown:
+        table.add_column(heading, justify="right", no_wrap=True)
     for run in runs:
         found = result(run)
-        table.add_row(f"{run.config.task_name}: {found.label}", *(getattr(found, name) for name in shown[1:]))
+        label = found.label if found.label == run.name else f"{run.config.task_name}, {found.label}"
+        table.add_row(label, *(getattr(found, name) for name in shown.values()))
     yield table
     yield "written: " + " and ".join(map(str, write_report(runs, out)))
 
@@ -258,13 +263,14 @@ def results(plan: Plan, out: Path) -> Iterator[Table | str]:
 def responses() -> Table:
     """The numbers behind the figure of the filters: how much of a gradient's oscillation reaches the optimizer."""
     periods = (1000, 100, 10, 2)
-    table = Table(
-        "filter", "constant", *(f"period {p}" for p in periods), "cutoff", title="|1 + H|; cutoff in cycles per step"
-    )
+    table = Table("|1 + H|", "constant", *(f"period {p}" for p in periods), "cutoff", box=None, header_style="bold")
+    w = [0.0, *(2 * torch.pi / p for p in periods)]
     for kind in (MA, EMA):
-        filter = make_filter(resolve(RunConfig(TASKS["modmul"](), kind)).filter)
+        config = resolve(RunConfig(TASKS["modmul"](), kind)).filter
+        memory = f"MA, window {config.window_size}" if config.filter == "ma" else f"EMA, alpha {config.alpha:g}"
+        filter = make_filter(config)
         assert filter is not None
-        w = [0.0, *(2 * torch.pi / p for p in periods)]
         gains = filter.frequency_response(w, of="1+h").abs().tolist()
-        table.add_row(str(filter), *(f"{gain:.3f}" for gain in gains), f"{filter.cutoff_frequency() or 0:.4f}")
+        cutoff = f"{filter.cutoff_frequency() or 0.0:.4f}"  # cycles per step
+        table.add_row(f"{memory}, lambda {config.lamb:g}", *(f"{gain:.3f}" for gain in gains), cutoff)
     return table

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from grokfast.lab.report.figures import draw_curves as draw_curves
+from grokfast.lab.report.figures import draw
 from grokfast.lab.report.page import write_page
+from grokfast.lab.report.plots import filter_plots, gradient_plots, task_plots, weight_plots
 from grokfast.lab.runs import Run, RunError
 
 
@@ -16,10 +16,17 @@ def write_report(runs: Sequence[Run], out: Path) -> tuple[Path, Path]:
     readable, unreadable = sort_out(runs)
     page = write_page(readable, out, unreadable=unreadable)
     picture = out.with_name("curves.png" if out.stem == "index" else f"{out.stem}.png")
-    draft = picture.with_name(f".{picture.name}.new.png")
-    draw_curves(readable, draft)
-    os.replace(draft, picture)
-    return page, picture
+    return page, draw(task_plots(readable), picture)
+
+
+def write_figures(runs: Sequence[Run], folder: Path, ending: str) -> list[Path]:
+    """Write every picture of the page to a file of its own, for papers: png, svg or pdf."""
+    readable, _ = sort_out(runs)
+    if not readable:
+        raise ValueError("figures need at least one run, got none")
+    folder.mkdir(parents=True, exist_ok=True)
+    kinds = (task_plots, filter_plots, gradient_plots, weight_plots)
+    return [draw([plot], folder / f"{plot.name}.{ending}") for plots in kinds for plot in plots(readable)]
 
 
 def sort_out(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:

@@ -1,54 +1,58 @@
-"""The page's pictures for papers: PNG, SVG or PDF, by the ending of the file."""
+"""Plots as pictures for papers: PNG, SVG or PDF, by the ending of the file."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
-from grokfast.lab.report.charts import colour_of, crossing_marks
-from grokfast.lab.report.groups import Group, band, group_runs
-from grokfast.lab.results import by_task
-from grokfast.lab.runs import Run
+from grokfast.lab.report.plots import Panel, Plot, Series
+
+LINES = {"solid": "-", "dashed": "--", "dotted": ":"}
 
 
-def draw_curves(runs: list[Run], path: Path) -> None:
-    """One line of pictures for each task: accuracy and loss over steps."""
-    tasks = by_task(runs)
-    figure = Figure(figsize=(11, 4.6 * len(tasks)), layout="constrained")
-    for part, (task, members) in zip(figure.subfigures(len(tasks), 1, squeeze=False)[:, 0], tasks.items(), strict=True):
-        draw_task(part, group_runs(members), task)
-    figure.savefig(path, dpi=160)
+def draw(plots: Sequence[Plot], path: Path) -> Path:
+    """Write plots below each other into one picture, which appears whole or not at all."""
+    figure = Figure(figsize=(11, 4.6 * len(plots)), layout="constrained")
+    parts = figure.subfigures(len(plots), 1, squeeze=False)[:, 0]
+    for part, plot in zip(parts, plots, strict=True):
+        draw_plot(part, plot)
+    draft = path.with_name(f".new-{path.name}")
+    figure.savefig(draft, dpi=160)
+    os.replace(draft, path)
+    return path
 
 
-def draw_task(figure: SubFigure, groups: list[Group], task: str) -> None:
-    """Accuracy and loss of the runs of one task; the loss alone where there is no accuracy."""
-    accuracy, loss = figure.subplots(1, 2)
-    for index, group in enumerate(groups):
-        draw_group(accuracy, group, colour_of(index), "accuracy")
-        draw_group(loss, group, colour_of(index), "loss")
-    for axes, name in ((accuracy, "accuracy"), (loss, "loss")):
-        axes.set(xscale="log", xlabel="steps", ylabel=f"{task}: {name}")
-        axes.grid(alpha=0.25)
-    accuracy.set_ylim(-0.02, 1.02)
-    loss.set_yscale("log")
-    named = accuracy if accuracy.lines else loss
-    accuracy.set_visible(bool(accuracy.lines))
-    if named.lines:
-        handles, labels = named.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
-    figure.suptitle("solid: validation, dashed: training", fontsize=8)
+def draw_plot(figure: SubFigure, plot: Plot) -> None:
+    grid = figure.subplots(1, len(plot.panels), squeeze=False)[0]
+    for axes, panel in zip(grid, plot.panels, strict=True):
+        draw_panel(axes, panel)
+    named = {name: line for axes in grid for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+    if named:
+        lines, names = list(named.values()), list(named)
+        figure.legend(lines, names, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
 
 
-def draw_group(axes: Axes, group: Group, colour: str, what: str) -> None:
-    train, val = band(group, f"train_{what}"), band(group, f"val_{what}")
-    if train is not None:
-        axes.plot(train.steps, train.middle, color=colour, linestyle="--", linewidth=1, alpha=0.7)
-    if val is None:
+def draw_panel(axes: Axes, panel: Panel) -> None:
+    for series in panel.series:
+        draw_series(axes, series)
+    axes.set(xlabel=panel.x, ylabel=panel.y)
+    axes.set_xscale("log" if panel.log_x else "linear")
+    axes.set_yscale("log" if panel.log_y else "linear")
+    axes.grid(alpha=0.25)
+
+
+def draw_series(axes: Axes, series: Series) -> None:
+    if series.style == "marks":
+        axes.plot(series.x, series.y, "o", color=series.colour, markersize=6, fillstyle="none")
+        for x, y, text in zip(series.x, series.y, series.texts, strict=False):
+            axes.annotate(text, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=8)
         return
-    axes.plot(val.steps, val.middle, color=colour, linewidth=1.8, label=group.name)
-    if len(group.runs) > 1:
-        axes.fill_between(val.steps, val.low, val.high, color=colour, alpha=0.18, linewidth=0)
-    for step, value in crossing_marks(group, what):
-        axes.plot([step], [value], "o", color=colour, markersize=6, fillstyle="none")
+    label = series.name if series.named else None
+    width = 1.8 if series.style == "solid" else 1.0
+    axes.plot(series.x, series.y, LINES[series.style], color=series.colour, linewidth=width, label=label)
+    if series.low is not None:
+        axes.fill_between(series.x, series.low, series.high, color=series.colour, alpha=0.18, linewidth=0)

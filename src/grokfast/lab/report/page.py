@@ -10,16 +10,34 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
+from grokfast.lab.analysis.trajectory import DistanceRow, Spread, distance_table
 from grokfast.lab.config import to_json
 from grokfast.lab.flags import command_line
-from grokfast.lab.report import charts
+from grokfast.lab.report.charts import chart
 from grokfast.lab.report.groups import Group, group_runs
+from grokfast.lab.report.plots import Plot, curves_plot, filter_plots, gradient_plots, keeping_weights, weight_plots
 from grokfast.lab.results import HEADINGS, by_task, cell, crossing, flatten, headline, label, result
 from grokfast.lab.runs import Run, read_json, write_atomically
 from grokfast.lab.tables import arm_rows
 
 ASSETS = Path(__file__).parent
-STEPS = "Solid: validation, the median over seeds, with a band from the lowest to the highest. Dashed: training. Rings: the level is reached."
+SIDES = ("AB", "BC", "AC")
+STEPS = (
+    "Solid: validation, the median over seeds, with a band from the lowest to the highest. Dashed: training. "
+    "Rings: the level is reached."
+)
+FILTERS = (
+    "Left: the gain of each frequency, 1 + h solid, h alone dashed, a ring at the cutoff. Right: how much of a gradient "
+    "is added to later ones."
+)
+GRADIENTS = (
+    "Power of the gradients of sampled scalars, each scaled to the same total, by the phase of training: before the "
+    "filter solid, after it dashed. Beside it the measured gain and that of theory."
+)
+WEIGHTS = (
+    "Differences from the initial weights in the plane of most variance. A: initial, B: after 500 steps, C: the end. "
+    "The published distances are headed as l2 but break the triangle inequality; mean squares fit those of AB."
+)
 
 
 def write_page(runs: list[Run], out: Path, *, unreadable: Sequence[str] = ()) -> Path:
@@ -44,6 +62,9 @@ def page(runs: list[Run], unreadable: Sequence[str] = ()) -> str:
 <p>A network learns its training data within a few hundred steps and generalises to the rest much later. Grokfast adds
 the slow part of each gradient to it, ĝ = g + h ∗ g, and the delay shrinks.</p>
 {sections}
+{extra("The filters", FILTERS, filter_plots(runs))}
+{extra("Gradients in frequency", GRADIENTS, gradient_plots(runs))}
+{extra("Weights in space", WEIGHTS, weight_plots(runs), distance_table_of(runs))}
 {not_shown(unreadable)}
 <section><h2>To repeat</h2>
 <pre>{commands(runs)}</pre>
@@ -54,12 +75,13 @@ the slow part of each gradient to it, ĝ = g + h ∗ g, and the delay shrinks.</
 
 def section(task: str, runs: list[Run]) -> str:
     """The runs of one task: the curves, the numbers, what they cost, what differs between them."""
-    groups, name = group_runs(runs), f"curves-{task}"
+    groups = group_runs(runs)
+    plot = curves_plot(groups, task)
     level, measure = runs[0].config.level, runs[0].config.task.defaults().measure
     return f"""<section><h2>{escape(task)}</h2>
-<div role="img" aria-label="Accuracy and loss of the runs of {escape(task)} over training steps">{charts.curves(groups, name=name)}</div>
+{chart(plot)}
 <p class="soft">{STEPS} Click a name to hide it, drag to zoom, double-click to reset.
-<button type="button" data-chart="{name}" aria-pressed="false">Linear steps</button></p>
+<button type="button" data-chart="{plot.name}" aria-pressed="false">Linear steps</button></p>
 {over_seeds(runs, task)}
 <h3>Steps until the validation {measure} is {level:g}</h3>
 {table([list(HEADINGS), *(list(result(run)) for run in runs)])}
@@ -69,6 +91,35 @@ published number of the same setting.</p>
 {table(cost_rows(groups))}
 <details><summary>Settings that differ</summary>{settings(runs)}</details>
 </section>"""
+
+
+def extra(title: str, text: str, plots: Sequence[Plot], more: str = "") -> str:
+    """A section that is there only where there is something to show."""
+    if not plots:
+        return ""
+    drawn = "".join(f"<h3>{escape(plot.title)}</h3>{chart(plot)}" for plot in plots)
+    return f"<section><h2>{title}</h2><p class=soft>{text}</p>{drawn}{more}</section>"
+
+
+def distance_table_of(runs: list[Run]) -> str:
+    """Distances between the states A, B and C over seeds, beside the paper's."""
+    kept = keeping_weights(runs)
+    if not kept:
+        return ""
+    head = ["runs", "seeds", *(f"{side}, {kind}" for kind in ("l2", "1000 x mean square", "paper") for side in SIDES)]
+    lines = [[row.name, str(len(row.runs)), *spreads(row)] for row in distance_table(kept)]
+    return f"<h3>Distances between the states</h3>{table([head, *lines])}"
+
+
+def spreads(row: DistanceRow) -> list[str]:
+    kinds = (row.l2, row.mean_squares, row.published)
+    return [spread_text(side) for kind in kinds for side in (kind if kind is not None else [None] * len(SIDES))]
+
+
+def spread_text(spread: Spread | None) -> str:
+    if spread is None or spread.mean is None:
+        return "-"
+    return f"{spread.mean:.4g}" + (f" ± {spread.deviation:.2g}" if spread.deviation is not None else "")
 
 
 def over_seeds(runs: list[Run], task: str) -> str:

@@ -1,0 +1,189 @@
+"""What the pictures show, as data: drawn by plotly for the page (charts.py), by matplotlib for papers (figures.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+import grokfast
+from grokfast.lab.analysis.frequency import response
+from grokfast.lab.analysis.spectrum import filtered_spectra, measured_gain
+from grokfast.lab.analysis.trajectory import deviation, distances, project
+from grokfast.lab.config import make_filter
+from grokfast.lab.report.groups import Group, band, group_runs
+from grokfast.lab.results import by_task, crossing, label
+from grokfast.lab.runs import Run, RunError
+
+# Okabe-Ito without yellow and black, which vanish on white and on dark: safe for all eyes.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
+SEGMENT = 1024  # of spectra: shorter ones do not reach below the cutoff of the paper's filters
+Style = Literal["solid", "dashed", "dotted", "marks"]
+
+
+class Series(NamedTuple):
+    """One line, or marks, in the colour of its number; those of one number are shown and hidden together."""
+
+    number: int
+    name: str
+    x: Any
+    y: Any
+    style: Style = "solid"
+    low: Any = None  # a band around the line
+    high: Any = None
+    texts: Sequence[str] = ()  # beside marks
+    named: bool = True  # in the legend
+
+    @property
+    def colour(self) -> str:
+        return COLOURS[self.number % len(COLOURS)]
+
+
+class Panel(NamedTuple):
+    """One pair of axes."""
+
+    x: str
+    y: str
+    series: list[Series]
+    log_x: bool = True
+    log_y: bool = False
+
+
+class Plot(NamedTuple):
+    """One or two panels side by side with one legend."""
+
+    name: str
+    title: str
+    panels: list[Panel]
+
+
+def curves_plot(groups: Sequence[Group], task: str) -> Plot:
+    """Accuracy and loss over steps; the loss alone where there is no accuracy."""
+    panels = [Panel("steps", what, curve_series(groups, what), log_y=what == "loss") for what in ("accuracy", "loss")]
+    shown = [panel for panel in panels if panel.series]
+    return Plot(f"curves-{task}", f"Accuracy and loss of the runs of {task} over training steps", shown)
+
+
+def curve_series(groups: Sequence[Group], what: str) -> list[Series]:
+    """Validation with its band, training dashed, and a mark at each crossing."""
+    found: list[Series] = []
+    for i, (name, _) in enumerate(groups):
+        train, val = band(groups[i], f"train_{what}"), band(groups[i], f"val_{what}")
+        if train is not None:
+            found.append(Series(i, name, train.steps, train.middle, "dashed", named=False))
+        if val is not None:
+            found.append(Series(i, name, val.steps, val.middle, low=val.low, high=val.high))
+        marks = crossing_marks(groups[i], what)
+        if marks:
+            steps, values = zip(*marks, strict=True)
+            found.append(Series(i, name, steps, values, "marks", named=False))
+    return found
+
+
+def crossing_marks(group: Group, what: str) -> list[tuple[int, float]]:
+    """Where each run first reached its level, on the curve of `what`."""
+    found: list[tuple[int, float]] = []
+    for run in group.runs:
+        step = crossing(run.summary, "first").step if run.summary else None
+        row = next((row for row in run.rows if row.step == step), None)
+        value = getattr(row, f"val_{what}") if row is not None else None
+        if step is not None and value is not None:
+            found.append((step, value))
+    return found
+
+
+def response_plot(filters: Sequence[grokfast.Filter]) -> Plot:
+    """|h| dashed and |1 + h| solid over frequency with the cutoff marked, and the impulse responses."""
+    gains: list[Series] = []
+    impulses: list[Series] = []
+    for i, filter in enumerate(filters):
+        found, name = response(filter), str(filter)
+        gains.append(Series(i, name, found.frequency, found.total))
+        gains.append(Series(i, name, found.frequency, found.slow, "dashed", named=False))
+        if found.cutoff is not None:
+            level = float(np.interp(found.cutoff, found.frequency, found.slow))
+            gains.append(Series(i, name, [found.cutoff], [level], "marks", texts=["cutoff"], named=False))
+        impulses.append(Series(i, name, np.arange(len(found.impulse)), found.impulse, named=False))
+    panels = [
+        Panel("cycles per step", "gain", gains, log_y=True),
+        Panel("steps after a gradient", "its weight in h", impulses, log_x=False),
+    ]
+    return Plot("response", "Transfer function and impulse response of the filters", panels)
+
+
+def spectrum_plot(run: Run) -> Plot:
+    """Power of the sampled gradients over frequency by phase of training; what the filter made of it, and should."""
+    spectra: list[Series] = []
+    for i, (name, phase) in enumerate(filtered_spectra(run, segment=SEGMENT).items()):
+        spectra.append(Series(i, name, phase.before.frequency, phase.before.density))
+        spectra.append(Series(i, name, phase.after.frequency, phase.after.density, "dashed", named=False))
+    panels = [Panel("cycles per step", "power before (solid) and after the filter", spectra, log_y=True)]
+    if run.config.filter.filter is not None:
+        gain, number = measured_gain(run, segment=SEGMENT), len(spectra) // 2
+        theory = Series(number, "|1 + H|² in theory", gain.frequency, gain.theory)
+        measured = Series(number + 1, "measured", gain.frequency, gain.measured, "dotted")
+        panels.append(Panel("cycles per step", "power after / before", [theory, measured], log_y=True))
+    return Plot(f"spectrum-{run.name}", f"Spectrum of the gradients of {label(run)}", panels)
+
+
+def trajectory_plot(runs: Sequence[Run]) -> Plot:
+    """Paths of the weights in the plane of most variance, with the states A, B and C; how far they get over time."""
+    paths: list[Series] = []
+    far: list[Series] = []
+    for i, (run, steps, points) in enumerate(project(runs).paths):
+        name = label(run)
+        paths.append(Series(i, name, points[:, 0], points[:, 1]))
+        states = [int(np.searchsorted(steps, step)) for step in distances(run).steps]
+        paths.append(Series(i, name, points[states, 0], points[states, 1], "marks", texts="ABC", named=False))
+        moved = deviation(run)
+        far.append(Series(i, name, moved.steps[1:], moved.l2[1:], named=False))
+    panels = [
+        Panel("first principal axis", "second principal axis", paths, log_x=False),
+        Panel("steps", "distance from the initial weights", far, log_y=True),
+    ]
+    return Plot("trajectories", "Paths of the weights from their initial values", panels)
+
+
+def filters_of(runs: Sequence[Run]) -> list[grokfast.Filter]:
+    """The distinct filters of runs."""
+    found = [make_filter(run.config.filter) for run in runs]
+    return list(dict.fromkeys(filter for filter in found if filter is not None))
+
+
+def task_plots(runs: Sequence[Run]) -> list[Plot]:
+    """The curves of each task."""
+    return [curves_plot(group_runs(group), task) for task, group in by_task(list(runs)).items()]
+
+
+def filter_plots(runs: Sequence[Run]) -> list[Plot]:
+    filters = filters_of(runs)
+    return [response_plot(filters)] if filters else []
+
+
+def gradient_plots(runs: Sequence[Run]) -> list[Plot]:
+    """Spectra of the runs that recorded gradients, as far as they are long enough to have one."""
+    found = [attempt(spectrum_plot, run) for run in runs if run.config.loop.gradients]
+    return [plot for plot in found if plot is not None]
+
+
+def weight_plots(runs: Sequence[Run]) -> list[Plot]:
+    """Trajectories of the runs that kept their weights, those of one model together."""
+    alike: dict[Any, list[Run]] = {}
+    for run in keeping_weights(runs):
+        alike.setdefault(run.config.task, []).append(run)
+    found = [attempt(trajectory_plot, members) for members in alike.values()]
+    plots = [plot for plot in found if plot is not None]
+    return [plot._replace(name=f"trajectories-{i}") if i else plot for i, plot in enumerate(plots)]
+
+
+def keeping_weights(runs: Sequence[Run]) -> list[Run]:
+    return [run for run in runs if run.config.loop.snapshots and run.status == "complete"]
+
+
+def attempt(make: Callable[[Any], Plot], of: Any) -> Plot | None:
+    """A plot, or None of runs that are too short for it or have left the numbers."""
+    try:
+        return make(of)
+    except (RunError, ValueError):
+        return None
