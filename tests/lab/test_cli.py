@@ -203,7 +203,7 @@ def test_help_shows_the_papers_defaults(capsys: pytest.CaptureFixture[str], monk
     ],
 )
 def test_the_command_of_a_run_repeats_it(words: list[str]) -> None:
-    from grokfast.lab.cli import config_from
+    from grokfast.lab.commands import config_from
 
     config = config_from(build_parser().parse_args(["train", "modmul", *words]))
     again = config_from(build_parser().parse_args(command_line(config).split()[1:]))
@@ -219,3 +219,39 @@ def test_demo_leaves_a_page_and_a_picture(capsys: pytest.CaptureFixture[str], tm
     assert "Grokfast-EMA, seed 0" in page
     assert "http://" not in page.split("<script")[0]
     assert (out.parent / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_response_says_what_a_filter_does_and_draws_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["response", "ema", "--alpha", "0.98", "--lamb", "2", "-o", str(tmp_path / "r.svg")]) == 0
+    said = capsys.readouterr().out
+    assert "EMA, alpha 0.98, lamb 2" in said
+    assert "3.000" in said  # 1 + lamb of what is constant
+    assert "311 steps" in said
+    assert (tmp_path / "r.svg").read_text().startswith("<?xml")
+
+
+def test_response_of_a_bad_value_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["response", "ema", "--alpha", "2"]) == 1
+    assert capsys.readouterr().err == "grokfast: error: alpha must be in [0, 1), got 2.0\n"
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_figures_of_everything_a_run_recorded(tmp_path: Path, ending: str, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = ["--runs-dir", str(tmp_path / "runs"), "--quiet"]
+    record = ["--steps", "300", "--snapshots", "3", "--gradients", "20", "--eval-every", "50"]
+    assert main(["train", "modmul", "--filter", "ema", *TINY_FLAGS, *record, *folder]) == 0
+    assert main(["figures", *folder[:2], "-o", str(tmp_path / "out"), "--format", ending]) == 0
+    names = sorted(path.name.split("-")[0].split(".")[0] for path in (tmp_path / "out").iterdir())
+    assert names == ["curves", "response", "spectrum", "trajectories"]
+
+
+def test_results_are_a_table_for_each_task_with_arms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = ["--runs-dir", str(tmp_path / "runs"), "--quiet", "--threads", "1"]
+    assert main(["results", *folder[:2]]) == 1
+    assert "no complete run of one of the paper's arms" in capsys.readouterr().err
+    for seed in ("0", "1"):
+        assert main(["train", "modmul", "--filter", "ema", "--steps", "10", "--seed", seed, *folder]) == 0
+    assert main(["results", *folder[:2], "-o", str(tmp_path / "r.md")]) == 0
+    text = (tmp_path / "r.md").read_text()
+    assert "| Grokfast-EMA | 0.005 | 2 | > 10 | > 10 | 910 |" in text
+    assert "Grokfast-EMA: seeds 0, 1; 10 steps; evaluated once per epoch" in text

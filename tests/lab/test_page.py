@@ -35,7 +35,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     train(unfinished, Watcher(should_stop=lambda: True))
     hostile = Run(made[3].path.rename(folder / HOSTILE))
     foreign = create_run(tiny(seed=9), folder)
-    parts: dict[str, Any] = dict.fromkeys(("task", "filter", "optim", "loop"), {})
+    parts: dict[str, Any] = {key: {} for key in ("task", "filter", "optim", "loop")}
     write_json(foreign.path / "config.json", {"task_name": "<b>chess</b>", **parts})
     return [*made[:3], hostile, unfinished, Run(foreign.path)]
 

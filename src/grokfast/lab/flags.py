@@ -6,17 +6,23 @@ import argparse
 import dataclasses
 import shlex
 import types
+from collections.abc import Sequence
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from grokfast.lab.config import FilterConfig, RunConfig, complete
 from grokfast.lab.tasks.base import TaskConfig
 
 
-def add_flags(parser: argparse.ArgumentParser, kind: type[Any], hints: dict[str, str] | None = None) -> None:
+def add_flags(
+    parser: argparse.ArgumentParser,
+    kind: type[Any],
+    hints: dict[str, str] | None = None,
+    without: Sequence[str] = (),
+) -> None:
     """Add one flag per field of a dataclass. `hints` says what stands for a default of None."""
     group = parser.add_argument_group(kind.__doc__.splitlines()[0].rstrip(".") if kind.__doc__ else kind.__name__)
     annotations = get_type_hints(kind)
-    for field in dataclasses.fields(kind):
+    for field in (field for field in dataclasses.fields(kind) if field.name not in without):
         help = field.metadata.get("help", "")
         default = (hints or {}).get(field.name, default_text(field.default))
         if default and "(default" not in help:

@@ -21,10 +21,10 @@ from grokfast.lab.config import RunConfig, fingerprint, make_filter, resolve
 from grokfast.lab.data import DataError, data_directory
 from grokfast.lab.experiments import ALL, EXPERIMENTS, FILTERS, Experiment, configurations, find_experiments
 from grokfast.lab.paper import EMA, MA, find_arm
-from grokfast.lab.results import result
+from grokfast.lab.results import response_table, result
 from grokfast.lab.runs import Run, RunError, create_run, load_runs, run_path
 from grokfast.lab.tasks import TASKS
-from grokfast.lab.terminal import Progress, complain, plain_warnings, stop_on_interrupt
+from grokfast.lab.terminal import Progress, complain, one_line, plain_warnings, stop_on_interrupt
 from grokfast.lab.train import Watcher, task_of, train
 
 STEP_SECONDS = {"modmul": 0.027, "mnist": 0.0035, "qm9": 0.0022, "imdb": 0.34}  # on two cores, evaluations included
@@ -208,10 +208,6 @@ def forget_peak_memory() -> None:
         Path("/proc/self/clear_refs").write_text("5")  # Linux: resets VmHWM
 
 
-def one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
-
-
 # Text ---------------------------------------------------------------------------------------------------------------
 
 
@@ -241,7 +237,7 @@ def listing(folder: Path) -> Table:
 def results(plan: Plan, out: Path) -> Iterator[Table | str]:
     """What came of a plan, to be shown: the complete runs beside the paper's numbers; a page of them is written."""
     if FILTERS in (experiment.name for experiment in find_experiments(plan.names)):
-        yield responses()
+        yield from responses()
     runs = plan.complete
     if not runs:
         return
@@ -260,17 +256,7 @@ def results(plan: Plan, out: Path) -> Iterator[Table | str]:
     yield "written: " + " and ".join(map(str, write_report(runs, out)))
 
 
-def responses() -> Table:
-    """The numbers behind the figure of the filters: how much of a gradient's oscillation reaches the optimizer."""
-    periods = (1000, 100, 10, 2)
-    table = Table("|1 + H|", "constant", *(f"period {p}" for p in periods), "cutoff", box=None, header_style="bold")
-    w = [0.0, *(2 * torch.pi / p for p in periods)]
-    for kind in (MA, EMA):
-        config = resolve(RunConfig(TASKS["modmul"](), kind)).filter
-        memory = f"MA, window {config.window_size}" if config.filter == "ma" else f"EMA, alpha {config.alpha:g}"
-        filter = make_filter(config)
-        assert filter is not None
-        gains = filter.frequency_response(w, of="1+h").abs().tolist()
-        cutoff = f"{filter.cutoff_frequency() or 0.0:.4f}"  # cycles per step
-        table.add_row(f"{memory}, lambda {config.lamb:g}", *(f"{gain:.3f}" for gain in gains), cutoff)
-    return table
+def responses() -> list[Table]:
+    """The numbers behind the figure of the filters."""
+    filters = [make_filter(resolve(RunConfig(TASKS["modmul"](), kind)).filter) for kind in (MA, EMA)]
+    return [response_table(filter) for filter in filters if filter is not None]

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from typing import Any, NamedTuple
 
+from rich.table import Table
+
+import grokfast
 from grokfast.lab.metrics import Crossing
 from grokfast.lab.paper import Arm, find_arm
 from grokfast.lab.runs import Run
+
+PERIODS = (1000, 300, 100, 30, 10, 2)  # steps of an oscillation, in the table of a filter's response
 
 
 class Result(NamedTuple):
@@ -92,6 +99,29 @@ def headline(runs: list[Run]) -> str:
     if base.censored:
         return f"{sentence} The baseline had not after {base.after:,}: more than {ratio:.1f} times as many."
     return f"{sentence} The baseline needed {base.step:,}: {ratio:.1f} times as many."
+
+
+def filter_name(filter: grokfast.Filter) -> str:
+    """A filter in a few words: its kind and its numbers.
+
+    >>> filter_name(grokfast.EMA(alpha=0.98, lamb=2.0))
+    'EMA, alpha 0.98, lamb 2'
+    """
+    values = {f.name: getattr(filter, f.name) for f in dataclasses.fields(filter)}  # type: ignore[arg-type]
+    numbers = [f"{name.replace('_', ' ')} {value:g}" for name, value in values.items() if type(value) in (int, float)]
+    return ", ".join([type(filter).__name__, *numbers, *(["slow only"] if filter.slow_only else [])])
+
+
+def response_table(filter: grokfast.Filter) -> Table:
+    """How much of an oscillation of the gradient reaches the optimizer, by its period in steps."""
+    w = [0.0, *(2 * math.pi / period for period in PERIODS)]
+    total, slow = (filter.frequency_response(w, of=of).abs().tolist() for of in ("1+h", "h"))
+    cutoff = filter.cutoff_frequency()
+    caption = "h is flat" if cutoff is None else f"h has fallen by 3 dB at a period of {1 / cutoff:,.0f} steps"
+    table = Table("period", "gain of 1 + h", "of h", title=filter_name(filter), caption=caption, box=None)
+    for period, *gains in zip(("constant", *map(str, PERIODS)), total, slow, strict=True):
+        table.add_row(period, *(f"{gain:.3f}" for gain in gains))
+    return table
 
 
 def by_task(runs: list[Run]) -> dict[str, list[Run]]:

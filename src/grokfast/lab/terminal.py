@@ -72,6 +72,12 @@ def complain(message: str) -> None:
     print(f"grokfast: {message}", file=sys.stderr)
 
 
+def one_line(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror.lower()}: {error.filename}" if error.filename else error.strerror.lower()
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 @contextmanager
 def stop_on_interrupt() -> Generator[Callable[[], bool]]:
     """Turn the first Ctrl-C into a question the loop can ask; a second one interrupts at once."""

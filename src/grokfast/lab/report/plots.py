@@ -13,12 +13,13 @@ from grokfast.lab.analysis.spectrum import filtered_spectra, measured_gain
 from grokfast.lab.analysis.trajectory import deviation, distances, project
 from grokfast.lab.config import make_filter
 from grokfast.lab.report.groups import Group, band, group_runs
-from grokfast.lab.results import by_task, crossing, label
+from grokfast.lab.results import by_task, crossing, filter_name, label
 from grokfast.lab.runs import Run, RunError
 
 # Okabe-Ito without yellow and black, which vanish on white and on dark: safe for all eyes.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
 SEGMENT = 1024  # of spectra: shorter ones do not reach below the cutoff of the paper's filters
+FLOOR = 1e-3  # of gains in pictures: a zero of a filter would stretch the axis without end
 Style = Literal["solid", "dashed", "dotted", "marks"]
 
 
@@ -73,7 +74,8 @@ def curve_series(groups: Sequence[Group], what: str) -> list[Series]:
         if train is not None:
             found.append(Series(i, name, train.steps, train.middle, "dashed", named=False))
         if val is not None:
-            found.append(Series(i, name, val.steps, val.middle, low=val.low, high=val.high))
+            named = what == "accuracy" or band(groups[i], "val_accuracy") is None
+            found.append(Series(i, name, val.steps, val.middle, low=val.low, high=val.high, named=named))
         marks = crossing_marks(groups[i], what)
         if marks:
             steps, values = zip(*marks, strict=True)
@@ -98,9 +100,9 @@ def response_plot(filters: Sequence[grokfast.Filter]) -> Plot:
     gains: list[Series] = []
     impulses: list[Series] = []
     for i, filter in enumerate(filters):
-        found, name = response(filter), str(filter)
-        gains.append(Series(i, name, found.frequency, found.total))
-        gains.append(Series(i, name, found.frequency, found.slow, "dashed", named=False))
+        found, name = response(filter), filter_name(filter)
+        gains.append(Series(i, name, found.frequency, np.maximum(found.total, FLOOR)))
+        gains.append(Series(i, name, found.frequency, np.maximum(found.slow, FLOOR), "dashed", named=False))
         if found.cutoff is not None:
             level = float(np.interp(found.cutoff, found.frequency, found.slow))
             gains.append(Series(i, name, [found.cutoff], [level], "marks", texts=["cutoff"], named=False))
