@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from grokfast.lab.metrics import Crossing, best, first_crossing, reaches
 from grokfast.lab.paper import REMARKS, Arm, arms, find_arm
-from grokfast.lab.results import crossing, published_steps
+from grokfast.lab.results import crossing, label, progress_text, published_steps
 from grokfast.lab.runs import Run
 from grokfast.lab.tasks import TASKS
 
@@ -62,7 +62,7 @@ def task_table(runs: Sequence[Run], task: str) -> str:
         return ""
     ruled = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
     table = "\n".join("| " + " | ".join(line) + " |" for line in ruled)
-    return f"## {task}\n\n{table}\n\n{REMARKS[task]}\n\n{notes(gather(runs, task))}\n"
+    return f"## {task}\n\n{table}\n\n{REMARKS[task]}\n\n{notes(gather(runs, task), unfinished(runs, task))}\n"
 
 
 def arm_rows(runs: Sequence[Run], task: str) -> list[list[str]]:
@@ -168,15 +168,26 @@ def mean(values: Sequence[float | None], form: str) -> str:
     return f"{middle} ± {format(statistics.stdev(known), '.2g')}" if len(known) > 1 else middle
 
 
-def notes(groups: Sequence[Group]) -> str:
-    """What the reader must know of the runs: budgets, grids, seeds."""
+def notes(groups: Sequence[Group], open: Sequence[Run]) -> str:
+    """What the reader must know of the runs: budgets, grids, seeds, and which are still to be finished."""
     lines: list[str] = []
     for arm, runs in groups:
         seeds = ", ".join(str(run.config.loop.seed) for run in runs)
         lengths = sorted({f"{run.rows[-1].step:,}" for run in runs})
         grids = sorted({grid(run) for run in runs})
         lines.append(f"- {arm.name}: seeds {seeds}; {' and '.join(lengths)} steps; evaluated {' and '.join(grids)}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"- Not finished, not in the table: {label(run)}, {so_far(run)}" for run in open)])
+
+
+def unfinished(runs: Sequence[Run], task: str) -> list[Run]:
+    mine = (run for run in runs if run.config.task_name == task and run.summary is None)
+    return [run for run in mine if find_arm(run.config) is not None]
+
+
+def so_far(run: Run) -> str:
+    found = {measure: best(run.rows, measure) for measure in ("accuracy", "loss")}
+    values = [f"best {measure} {value.value:.4g}" for measure, value in found.items() if value is not None]
+    return ", ".join([progress_text(run), *values])
 
 
 def grid(run: Run) -> str:
