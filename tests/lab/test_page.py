@@ -116,7 +116,7 @@ def test_nothing_overflows_on_a_phone_and_no_text_lies_on_a_chart(page: Any) -> 
     overlaps = page.evaluate(
         """[...document.querySelectorAll('.plotly-graph-div')].filter(chart => {
             const next = chart.closest('[role=img]').nextElementSibling;
-            return chart.getBoundingClientRect().bottom > next.getBoundingClientRect().top + 1;
+            return next && chart.getBoundingClientRect().bottom > next.getBoundingClientRect().top + 1;
         }).length"""
     )
     assert overlaps == 0

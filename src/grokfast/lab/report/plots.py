@@ -74,7 +74,7 @@ def curve_series(groups: Sequence[Group], what: str) -> list[Series]:
         if train is not None:
             found.append(Series(i, name, train.steps, train.middle, "dashed", named=False))
         if val is not None:
-            named = what == "accuracy" or band(groups[i], "val_accuracy") is None
+            named = what == "accuracy" or all(row.val_accuracy is None for row in groups[i].runs[0].rows[:1])
             found.append(Series(i, name, val.steps, val.middle, low=val.low, high=val.high, named=named))
         marks = crossing_marks(groups[i], what)
         if marks:
