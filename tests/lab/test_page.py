@@ -27,7 +27,9 @@ HOSTILE = "<script>document.title='owned'<|script>"  # a slash cannot stand in t
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     """Two seeds of one arm, a baseline, an incomplete run, one with a hostile name, one of another version."""
     folder = tmp_path_factory.mktemp("runs")
-    configs = [tiny(filter="ema", seed=0), tiny(filter="ema", seed=1), tiny(), tiny(filter="ma", window_size=4)]
+    recording = {"steps": 300, "eval_every": 50, "gradients": 20, "snapshots": 3}
+    configs = [tiny(filter="ema", seed=0), tiny(filter="ema", seed=1), tiny()]
+    configs.append(tiny(filter="ma", window_size=4, **recording))
     made = [create_run(config, folder) for config in configs]
     for run in made:
         train(run)
@@ -81,7 +83,7 @@ def test_tables_have_the_numbers_of_the_run_files(page: Any, runs: list[Run]) ->
     for run in runs[:4]:
         summary = json.loads((run.path / "summary.json").read_text())
         assert f"{summary['final_val_accuracy']:.4f}" in text
-        assert str(crossing(summary, "first")) in text
+        assert str(crossing(run)) in text
     assert "incomplete" in text
 
 
@@ -115,8 +117,15 @@ def test_nothing_overflows_on_a_phone_and_no_text_lies_on_a_chart(page: Any) -> 
     page.wait_for_timeout(300)
     overlaps = page.evaluate(
         """[...document.querySelectorAll('.plotly-graph-div')].filter(chart => {
-            const next = chart.closest('[role=img]').nextElementSibling;
+            const next = chart.closest('[role=figure]').nextElementSibling;
             return next && chart.getBoundingClientRect().bottom > next.getBoundingClientRect().top + 1;
         }).length"""
     )
     assert overlaps == 0
+
+
+def test_everything_recorded_is_drawn(page: Any) -> None:
+    names = page.evaluate("[...document.querySelectorAll('.plotly-graph-div')].map(chart => chart.id)")
+    assert names == ["curves-modmul", "response", "theorem", "spectrum-0", "trajectories"]
+    painted = "[...document.querySelectorAll('.plotly-graph-div')].every(c => c.layout.font.color === '#e6eaee')"
+    assert page.evaluate(painted)

@@ -84,6 +84,7 @@ def build_parser() -> argparse.ArgumentParser:
     again.add_argument("--seeds", type=int, metavar="N", help="seeds 0 to N - 1 (default: as many as the paper's)")
     again.add_argument("--budget", type=int, metavar="STEPS", help="steps of each run at most (default: as needed)")
     again.add_argument("--data-dir", metavar="DIR", help="where data sets lie")
+    again.add_argument("--threads", type=int, metavar="N", help="CPU threads of each run (default: as torch finds)")
     for added, out in ((demo, "demo/index.html"), (again, "report.html")):
         added.add_argument("-o", "--out", default=out, metavar="FILE", help=f"default: {out}")
         added.add_argument("--quick", action="store_true", help="a few steps only, to see that it works")

@@ -14,15 +14,25 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from grokfast.lab.config import FilterConfig, LoopConfig, OptimConfig, RunConfig, make_filter, resolve, to_json
+from grokfast.lab.config import (
+    FilterConfig,
+    LoopConfig,
+    OptimConfig,
+    RunConfig,
+    check_device,
+    make_filter,
+    resolve,
+    to_json,
+)
 from grokfast.lab.flags import pick
 from grokfast.lab.metrics import Crossing, Row
 from grokfast.lab.paper import demo_configs
+from grokfast.lab.recording import recorded_bytes
 from grokfast.lab.results import cell, crossing_text, describe, flatten, progress_text, response_table
 from grokfast.lab.runs import Run, RunError, create_run, find_run, load_runs, run_path, write_atomically
 from grokfast.lab.tasks import TASKS, Task
 from grokfast.lab.terminal import Progress, complain, plain_warnings, stop_on_interrupt
-from grokfast.lab.train import Watcher, task_of, train
+from grokfast.lab.train import Watcher, check_data_of, data_of, rehearse, task_of, train
 
 INTERRUPTED = 130
 console = Console()
@@ -41,14 +51,18 @@ def config_from(args: argparse.Namespace) -> RunConfig:
 def command_train(args: argparse.Namespace) -> int:
     config = config_from(args)
     path = run_path(config, args.runs_dir)
+    task = task_of(config)  # before the directory is made: data that cannot be read leave no trace
+    if path.exists():
+        check_data_of(Run(path), task)
     if path.exists() and Run(path).status == "complete":
         if not args.json:
             say(args, f"this configuration has been run already: grokfast show {path.name}")
         return report_result(args, Run(path))
     if path.exists():
         raise RunError(f"this run was begun and not finished: grokfast resume {path.name}{where(args)}")
-    task = task_of(config)  # before the directory is made: data that cannot be read leave no trace
-    return train_run(args, create_run(config, args.runs_dir, command=["grokfast", *sys.argv[1:]]), task)
+    rehearse(config, task)
+    run = create_run(config, args.runs_dir, command=["grokfast", *sys.argv[1:]], data=data_of(task))
+    return train_run(args, run, task)
 
 
 def command_resume(args: argparse.Namespace) -> int:
@@ -57,12 +71,13 @@ def command_resume(args: argparse.Namespace) -> int:
         say(args, f"{run.name} is complete already")
         return report_result(args, run)
     loop = run.config.loop
+    check_device(loop.device)
     moved = dataclasses.replace(loop, data_dir=args.data_dir or loop.data_dir)
     return train_run(args, run, task_of(dataclasses.replace(run.config, loop=moved)))
 
 
 def command_runs(args: argparse.Namespace) -> int:
-    runs = load_runs(args.runs_dir)
+    runs = readable(load_runs(args.runs_dir))
     if args.json:
         print(json.dumps([describe(run) for run in runs], indent=1))
     elif not runs:
@@ -82,6 +97,8 @@ def command_show(args: argparse.Namespace) -> int:
         for name, value in values.items() if isinstance(values, dict) else []:
             if value not in (None, (), []):
                 table.add_row(section, name, str(value))
+    if recorded_bytes(run):
+        table.add_row("recorded", "megabytes", f"{recorded_bytes(run) / 2**20:,.1f}")
     for name, value in (run.summary or {}).items():
         if name == "crossings":
             for kind, crossing in value.items():
@@ -118,8 +135,7 @@ def command_compare(args: argparse.Namespace) -> int:
 def command_report(args: argparse.Namespace) -> int:
     from grokfast.lab.report import write_report
 
-    runs = [find_run(name, args.runs_dir) for name in args.names] or load_runs(args.runs_dir)
-    page, picture = write_report(runs, Path(args.out))
+    page, picture = write_report(chosen_runs(args), Path(args.out))
     print(f"written: {page} and {picture}")
     return 0
 
@@ -127,8 +143,7 @@ def command_report(args: argparse.Namespace) -> int:
 def command_figures(args: argparse.Namespace) -> int:
     from grokfast.lab.report import write_figures
 
-    runs = [find_run(name, args.runs_dir) for name in args.names] or load_runs(args.runs_dir)
-    for path in write_figures(runs, Path(args.out), args.format):
+    for path in write_figures(chosen_runs(args), Path(args.out), args.format):
         print(f"written: {path}")
     return 0
 
@@ -149,7 +164,11 @@ def command_response(args: argparse.Namespace) -> int:
 def command_results(args: argparse.Namespace) -> int:
     from grokfast.lab.tables import results_page
 
-    text = results_page([run for folder in args.folders or [args.runs_dir] for run in load_runs(folder)])
+    folders = args.folders or [args.runs_dir]
+    for folder in folders:
+        if not folder.is_dir():
+            raise RunError(f"a folder of runs must exist, got {folder}")
+    text = results_page(readable([run for folder in folders for run in load_runs(folder)]))
     if not text:
         raise RunError("there is no complete run of one of the paper's arms: grokfast train ...")
     if args.out is None:
@@ -161,8 +180,9 @@ def command_results(args: argparse.Namespace) -> int:
 
 
 def command_demo(args: argparse.Namespace) -> int:
+    from grokfast.lab.headline import headline
     from grokfast.lab.report import write_report
-    from grokfast.lab.results import HEADINGS, headline, result
+    from grokfast.lab.results import HEADINGS, result
 
     runs: list[Run] = []
     for config in demo_configs(quick=args.quick):
@@ -187,7 +207,7 @@ def command_reproduce(args: argparse.Namespace) -> int:
     if args.list or not args.names:
         console.print(reproduce.listing(args.runs_dir))
         return 0
-    chosen = {name: getattr(args, name) for name in ("seeds", "budget", "quick", "data_dir")}
+    chosen = {name: getattr(args, name) for name in ("seeds", "budget", "quick", "data_dir", "threads")}
     plan = reproduce.make_plan(args.names, args.runs_dir, **chosen)
     say(args, reproduce.summary(plan))
     outcome = reproduce.carry_out(plan, partial(say, args), quiet=args.quiet, command=["grokfast", *sys.argv[1:]])
@@ -223,9 +243,10 @@ def report_result(args: argparse.Namespace, run: Run) -> int:
     found = describe(run)
     accuracy = f"validation accuracy {found['val_accuracy']:.4f}, " if found["val_accuracy"] is not None else ""
     level = (run.summary or {})["level"]
-    loss = "" if accuracy else f"best validation loss {found['best_val_loss']:.5g}, "
+    loss = "" if accuracy else f"best validation loss {cell(found['best_val_loss'])}, "
+    diverged = "diverged, " if (run.summary or {})["diverged"] else ""
     result = f"{loss}first at {level:g}: {found['first']}, for good: {found['stable']}"
-    say(args, f"{run.name}: {accuracy}{result}, {found['seconds']:.1f} s")
+    say(args, f"{run.name}: {diverged}{accuracy}{result}, {found['seconds']:.1f} s")
     return 0
 
 
@@ -246,6 +267,30 @@ def progress_for(args: argparse.Namespace, run: Run) -> Generator[Callable[[Row]
                 write(row)
 
             yield both
+
+
+# Runs ----------------------------------------------------------------------------------------------------------------
+
+
+def chosen_runs(args: argparse.Namespace) -> list[Run]:
+    """The runs that were named, by name, path or folder of runs; all where none was."""
+    found: list[Run] = []
+    for name in args.names or [str(args.runs_dir)]:
+        folder = Path(name).is_dir() and not (Path(name) / "config.json").exists()
+        found += load_runs(name) if folder else [find_run(name, args.runs_dir)]
+    if not found:
+        raise RunError(f"there are no runs in {', '.join(args.names) or args.runs_dir}")
+    return found
+
+
+def readable(runs: list[Run]) -> list[Run]:
+    """Those that can be shown; of each other one a line is said."""
+    from grokfast.lab.results import sort_out
+
+    kept, lost = sort_out(runs)
+    for line in lost:
+        complain(line)
+    return kept
 
 
 # Text ---------------------------------------------------------------------------------------------------------------

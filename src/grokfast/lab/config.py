@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -76,7 +77,7 @@ class LoopConfig:
     device: str = setting("auto", "cpu, cuda, mps, or auto for the best there is")
     threads: int | None = setting(None, "CPU threads (default: as torch finds)")
     snapshots: int | None = setting(None, "keep the weights this many times per decade of steps, for trajectories")
-    gradients: int | None = setting(None, "record the gradients of this many scalars at every step, for spectra")
+    gradients: int | None = setting(None, "record the gradients of about this many scalars at every step, for spectra")
     data_dir: str | None = setting(
         None, "where data sets lie (default: $GROKFAST_DATA, else a cache that they are downloaded to)"
     )
@@ -168,6 +169,10 @@ def check(config: RunConfig) -> None:
     check_device(loop.device)
     if optim.clip_norm is not None and not optim.clip_norm >= 0:
         raise ValueError(f"clip_norm must be >= 0, got {optim.clip_norm}")
+    if loop.extra_steps and loop.until is None:
+        raise ValueError(f"extra_steps needs until, got {loop.extra_steps} without it")
+    if config.filter.two_stage == "auto" and config.task.defaults().measure != "accuracy":
+        raise ValueError("two_stage auto needs a task with an accuracy, got one without: give a step")
     if config.filter.filter is None and (config.filter.slow_only or config.filter.two_stage is not None):
         raise ValueError("slow_only and two_stage need a filter, got none")
     make_filter(config.filter)
@@ -175,7 +180,7 @@ def check(config: RunConfig) -> None:
 
 def check_device(name: str) -> None:
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not available.get(name.split(":")[0], False):
+    if not re.fullmatch(r"[a-z]+(:\d+)?", name) or not available.get(name.split(":")[0], False):
         usable = ", ".join(["auto", *(kind for kind, yes in available.items() if yes)])
         raise ValueError(f"device must be one of {usable} here, got {name}")
 

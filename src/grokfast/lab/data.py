@@ -64,7 +64,7 @@ def locate(
     root, ours = data_directory(data_dir)
     for folder in folders:
         for pattern in patterns:
-            found = sorted((root / folder).glob(pattern))
+            found = sorted(path for path in (root / folder).glob(pattern) if path.is_file())
             if len(found) > 1:
                 names = ", ".join(path.name for path in found)
                 raise DataError(f"one file must fit {pattern} in {root / folder}, got {names}")
@@ -85,7 +85,7 @@ def download(target: Path, source: Source, hint: str = "") -> Path:
         fetch: Any = pooch.HTTPDownloader(progressbar=True)
         pooch.retrieve(source.address, source.checksum, fname=target.name, path=target.parent, downloader=fetch)
     except (OSError, ValueError) as error:  # no network; wrong checksum
-        reason = "the checksum is wrong" if isinstance(error, ValueError) else "no connection"
+        reason = "the checksum is wrong" if "hash" in str(error) else " ".join(str(error).split())[:120]
         otherwise = f"put it into {target.parent} by hand{hint and f', or {hint}'}"
         raise DataError(f"cannot download {target.name} ({reason}): {otherwise}") from error
     return target

@@ -34,6 +34,7 @@ class Experiment(NamedTuple):
     budget: int | None = None  # in steps, for points whose outcome the paper does not tell; None: the task's
     extra_steps: int = 0
     snapshots: int | None = None
+    gradients: int | None = None
 
 
 UNTIL = {"modmul": 0.95}  # the other tasks are judged by their whole curves
@@ -126,6 +127,7 @@ EXPERIMENTS = (
         # State C is 500 steps after 0.95 in every run; the paper has it at 300,000 for the baseline, else unstated.
         extra_steps=500,
         snapshots=12,  # about a gigabyte in all
+        gradients=200,  # for spectra: as much again for the baseline's 50,000 steps
     ),
     Experiment(
         "costs",
@@ -147,14 +149,19 @@ def find_experiments(names: list[str]) -> list[Experiment]:
 
 
 def configurations(
-    experiment: Experiment, *, seeds: int | None = None, budget: int | None = None, data_dir: str | None = None
+    experiment: Experiment,
+    *,
+    seeds: int | None = None,
+    budget: int | None = None,
+    data_dir: str | None = None,
+    threads: int | None = None,
 ) -> list[RunConfig]:
     """The runs of an experiment, seed by seed: a figure is whole, if thin, after the first."""
     count = experiment.seeds if seeds is None else seeds
     if count < 1:
         raise ValueError(f"seeds must be >= 1, got {count}")
     return [
-        configuration(experiment, point, LoopConfig(seed=seed, steps=budget, data_dir=data_dir))
+        configuration(experiment, point, LoopConfig(seed=seed, steps=budget, data_dir=data_dir, threads=threads))
         for seed in range(count)
         for point in experiment.points
     ]
@@ -171,6 +178,8 @@ def configuration(experiment: Experiment, point: Point, loop: LoopConfig) -> Run
         until=UNTIL.get(point.task),
         extra_steps=experiment.extra_steps,
         snapshots=experiment.snapshots,
+        gradients=experiment.gradients,
         data_dir=loop.data_dir,
+        threads=loop.threads,
     )
     return resolve(RunConfig(plain.task, plain.filter, optim, whole))

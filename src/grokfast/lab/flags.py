@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import re
 import shlex
 import types
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from grokfast.lab.config import FilterConfig, RunConfig, complete
 from grokfast.lab.tasks.base import TaskConfig
+
+NUMBER = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
 def add_flags(
@@ -20,6 +23,7 @@ def add_flags(
     without: Sequence[str] = (),
 ) -> None:
     """Add one flag per field of a dataclass. `hints` says what stands for a default of None."""
+    parser._negative_number_matcher = NUMBER  # type: ignore[attr-defined] # argparse takes -1e-5 for a flag
     group = parser.add_argument_group(kind.__doc__.splitlines()[0].rstrip(".") if kind.__doc__ else kind.__name__)
     annotations = get_type_hints(kind)
     for field in (field for field in dataclasses.fields(kind) if field.name not in without):
@@ -117,7 +121,7 @@ def command_line(config: RunConfig) -> str:
         mine, usual = getattr(config, part), getattr(plain, part)
         for field in dataclasses.fields(mine):
             value = getattr(mine, field.name)
-            if value != getattr(usual, field.name) and field.name not in ours:
+            if value is not None and value != getattr(usual, field.name) and field.name not in ours:
                 words += flag_words(field.name, value)
     return shlex.join(words)
 

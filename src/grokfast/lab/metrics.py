@@ -96,19 +96,6 @@ def best(rows: Sequence[Row], measure: Measure) -> Best | None:
     return min(found, key=lambda best: (sign * best.value, best.step), default=None)
 
 
-def best_so_far(rows: Sequence[Row], measure: Measure) -> list[float | None]:
-    """At each evaluation the best value up to it: what early stopping would have kept.
-
-    The curves of noisy tasks are compared by it, and by the step at which it reaches another run's best.
-    """
-    pick, kept, curve = (max if measure == "accuracy" else min), None, list[float | None]()
-    for value in validation(rows, measure):
-        if value is not None and math.isfinite(value):
-            kept = value if kept is None else pick(kept, value)
-        curve.append(kept)
-    return curve
-
-
 def reaches_training(rows: Sequence[Row], fraction: float) -> list[bool]:
     """Whether each validation accuracy is at least `fraction` of a training accuracy that has reached `fraction` too.
 

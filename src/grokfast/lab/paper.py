@@ -87,13 +87,6 @@ ARMS = (
     Arm("imdb", "Grokfast, decay of the baseline", EMA, 1.0, None),
 )
 
-# Table 2: distances in weight space between A (begin), B (step 500) and C (generalised), as printed there, "x 1000";
-# mean and standard deviation of five runs. AB + BC < AC in both columns, which no distance allows and a square does.
-DISTANCES = {
-    "Baseline": {"AB": (0.97, 2.2), "BC": (563.7, 199.4), "AC": (570.7, 199.8)},
-    "Grokfast": {"AB": (7.7, 0.42), "BC": (15.3, 0.84), "AC": (35.8, 0.98)},
-}
-
 REMARKS = {
     "modmul": (
         "Weight decay differs between the paper's arms. Long runs are chaotic: rounding moves the baseline's crossing."

@@ -7,6 +7,7 @@ same command again always goes on where the last one stopped.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import gc
 import statistics
@@ -17,6 +18,7 @@ from typing import NamedTuple
 import torch
 from rich.table import Table
 
+import grokfast
 from grokfast.lab.config import RunConfig, fingerprint, make_filter, resolve
 from grokfast.lab.data import DataError, data_directory
 from grokfast.lab.experiments import ALL, EXPERIMENTS, FILTERS, Experiment, configurations, find_experiments
@@ -25,7 +27,7 @@ from grokfast.lab.results import response_table, result
 from grokfast.lab.runs import Run, RunError, create_run, load_runs, run_path
 from grokfast.lab.tasks import TASKS
 from grokfast.lab.terminal import Progress, complain, one_line, plain_warnings, stop_on_interrupt
-from grokfast.lab.train import Watcher, task_of, train
+from grokfast.lab.train import Watcher, data_of, task_of, train
 
 STEP_SECONDS = {"modmul": 0.027, "mnist": 0.0035, "qm9": 0.0022, "imdb": 0.34}  # on two cores, evaluations included
 QUICK_STEPS = {"modmul": 20, "mnist": 40, "qm9": 40, "imdb": 5}
@@ -71,12 +73,14 @@ def make_plan(
     budget: int | None = None,
     quick: bool = False,
     data_dir: str | None = None,
+    threads: int | None = None,
 ) -> Plan:
     """The runs of the named experiments; `quick` shortens them, and keeps them apart from those that mean something."""
     if quick:
         seeds = 1 if seeds is None else seeds
         data_dir = str(data_directory(data_dir)[0])  # a named directory is never downloaded into
-    chosen = [configurations(e, seeds=seeds, budget=budget, data_dir=data_dir) for e in find_experiments(names)]
+    options = {"seeds": seeds, "budget": budget, "data_dir": data_dir, "threads": threads}
+    chosen = [configurations(e, **options) for e in find_experiments(names)]  # type: ignore[arg-type]
     if quick and budget is None:
         chosen = [[shorten(config) for config in configs] for configs in chosen]
     return Plan(names, distinct(chosen), folder / "quick" if quick else folder, quick)
@@ -189,7 +193,7 @@ def train_one(config: RunConfig, folder: Path, label: str, *, quiet: bool, comma
     """Train a run from where it stands to its end; Ctrl-C leaves a checkpoint and raises KeyboardInterrupt."""
     task = task_of(config)  # by our configuration: the data may have moved since the run was begun
     path = run_path(config, folder)
-    run = Run(path) if path.exists() else create_run(config, folder, command)
+    run = Run(path) if path.exists() else create_run(config, folder, command, data=data_of(task))
     forget_peak_memory()
     bar = Progress(label, config.loop.steps or 0, quiet=quiet)
     with stop_on_interrupt() as interrupted, plain_warnings(), bar:
@@ -202,6 +206,8 @@ def train_one(config: RunConfig, folder: Path, label: str, *, quiet: bool, comma
 def forget_peak_memory() -> None:
     """Let the next run measure its own: the peak of a process includes all it did before."""
     gc.collect()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)  # glibc: gives back what earlier runs have freed
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     with contextlib.suppress(OSError):
@@ -238,6 +244,7 @@ def results(plan: Plan, out: Path) -> Iterator[Table | str]:
     """What came of a plan, to be shown: the complete runs beside the paper's numbers; a page of them is written."""
     if FILTERS in (experiment.name for experiment in find_experiments(plan.names)):
         yield from responses()
+        yield f"written: {draw_filters(out.with_name('filters.png'))}"
     runs = plan.complete
     if not runs:
         return
@@ -258,5 +265,18 @@ def results(plan: Plan, out: Path) -> Iterator[Table | str]:
 
 def responses() -> list[Table]:
     """The numbers behind the figure of the filters."""
-    filters = [make_filter(resolve(RunConfig(TASKS["modmul"](), kind)).filter) for kind in (MA, EMA)]
-    return [response_table(filter) for filter in filters if filter is not None]
+    return [response_table(filter) for filter in paper_filters()]
+
+
+def draw_filters(path: Path) -> Path:
+    """The figure of the filters, and the theorem for linear optimizers in numbers."""
+    from grokfast.lab.report.figures import draw
+    from grokfast.lab.report.plots import response_plot, theorem_plot
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return draw([response_plot(paper_filters()), theorem_plot(paper_filters())], path)
+
+
+def paper_filters() -> list[grokfast.Filter]:
+    found = [make_filter(resolve(RunConfig(TASKS["modmul"](), kind)).filter) for kind in (MA, EMA)]
+    return [filter for filter in found if filter is not None]

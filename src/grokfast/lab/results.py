@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rich.table import Table
 
 import grokfast
-from grokfast.lab.metrics import Crossing
+from grokfast.lab.config import make_filter
+from grokfast.lab.metrics import Crossing, best, crossings
 from grokfast.lab.paper import Arm, find_arm
-from grokfast.lab.runs import Run
+from grokfast.lab.runs import Run, RunError
 
 PERIODS = (1000, 300, 100, 30, 10, 2)  # steps of an oscillation, in the table of a filter's response
 
@@ -58,15 +60,15 @@ def result(run: Run) -> Result:
     """The row of one run; an incomplete one says so and shows what there is."""
     rows, summary = run.rows, run.summary
     accuracy = f"{rows[-1].val_accuracy:.4f}" if rows and rows[-1].val_accuracy is not None else ""
-    loss = f"{summary['best_val_loss']:.4g}" if summary and summary["best_val_loss"] is not None else ""
+    lowest = best(rows, "loss")
+    loss = f"{lowest.value:.4g}" if lowest is not None else ""
     published, seconds = published_steps(find_arm(run.config)), f"{rows[-1].seconds:.1f}" if rows else ""
     speed = f"{rows[-1].step / rows[-1].seconds:.0f}" if rows and rows[-1].seconds else ""
-    if summary is None:
-        return Result(label(run), "incomplete", "", "", "", published, accuracy, loss, seconds, speed)
-    first, stable = crossing(summary, "first"), crossing(summary, "stable")
+    first = crossing(run)
     interval = "" if first.censored else f"({first.after:,}, {first.step:,}]"
-    status = "diverged" if summary["diverged"] else "complete"
-    return Result(label(run), status, str(first), interval, str(stable), published, accuracy, loss, seconds, speed)
+    stable = "stopped there" if stopped_there(run) else str(crossing(run, "stable"))
+    status = "incomplete" if summary is None else "diverged" if summary["diverged"] else "complete"
+    return Result(label(run), status, str(first), interval, stable, published, accuracy, loss, seconds, speed)
 
 
 def published_steps(arm: Arm | None) -> str:
@@ -78,27 +80,16 @@ def published_steps(arm: Arm | None) -> str:
     return f"{arm.published.steps:,}" if arm.published.steps else ""
 
 
-def crossing(summary: dict[str, Any], kind: str) -> Crossing:
-    return Crossing(**summary["crossings"][kind])
+def crossing(run: Run, kind: str = "first") -> Crossing:
+    """Where a run crosses the level of its task, so far as it has come: runs are compared at one level."""
+    defaults = run.config.task.defaults()
+    return crossings(run.rows, defaults.level, defaults.measure)[kind]
 
 
-def headline(runs: list[Run]) -> str:
-    """One sentence: did it grok, and how much sooner than without the filter."""
-    done = [run for run in runs if run.summary is not None]
-    crossed = [(run, crossing(run.summary or {}, "first")) for run in done]
-    with_filter = [(run, c) for run, c in crossed if run.config.filter.filter and not c.censored]
-    without = [c for run, c in crossed if run.config.filter.filter is None]
-    if not with_filter:
-        return "No run with a filter has reached the level."
-    best_run, best = min(with_filter, key=lambda pair: pair[1].step or 0)
-    sentence = f"{label(best_run)} generalised after {best.step:,} steps."
-    if not without or best.step is None:
-        return sentence
-    base = min(without, key=lambda c: c.step or c.after)
-    ratio = (base.step or base.after) / best.step
-    if base.censored:
-        return f"{sentence} The baseline had not after {base.after:,}: more than {ratio:.1f} times as many."
-    return f"{sentence} The baseline needed {base.step:,}: {ratio:.1f} times as many."
+def stopped_there(run: Run) -> bool:
+    """Whether a run was ended by its first crossing, so that nothing is known of what would have come."""
+    rows = run.rows
+    return run.config.loop.until is not None and bool(rows) and crossing(run).step == rows[-1].step
 
 
 def filter_name(filter: grokfast.Filter) -> str:
@@ -124,6 +115,21 @@ def response_table(filter: grokfast.Filter) -> Table:
     return table
 
 
+def sort_out(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
+    """Runs that can be shown, and a line on each that cannot: of another version, or damaged."""
+    readable: list[Run] = []
+    unreadable: list[str] = []
+    for run in runs:
+        try:
+            _ = describe(run), result(run), make_filter(run.config.filter)
+            if run.status == "complete" and not run.rows:
+                raise RunError("its metrics.jsonl is missing")
+            readable.append(run)
+        except (RunError, ValueError, TypeError, KeyError, AssertionError, OSError) as error:
+            unreadable.append(f"{run.name} cannot be shown: {error or type(error).__name__}")
+    return readable, unreadable
+
+
 def by_task(runs: list[Run]) -> dict[str, list[Run]]:
     """Runs of one task belong together: their losses and levels are of one kind."""
     found: dict[str, list[Run]] = {}
@@ -136,7 +142,7 @@ def describe(run: Run) -> dict[str, Any]:
     """A run in a few values, as plain data."""
     rows, summary = run.rows, run.summary
     found = (summary or {}).get("crossings", {})
-    last = rows[-1] if rows else None
+    last, lowest = rows[-1] if rows else None, best(rows, "loss")
     return {
         "name": run.name,
         "status": run.status,
@@ -145,7 +151,7 @@ def describe(run: Run) -> dict[str, Any]:
         "stable": crossing_text(Crossing(**found["stable"])) if found else None,
         "train_accuracy": last.train_accuracy if last else None,
         "val_accuracy": last.val_accuracy if last else None,
-        "best_val_loss": summary["best_val_loss"] if summary else None,
+        "best_val_loss": lowest and lowest.value,
         "seconds": last.seconds if last else 0.0,
     }
 

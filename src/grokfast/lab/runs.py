@@ -65,6 +65,12 @@ class Run:
             raise RunError(f"{self.path / 'config.json'}: {error}") from error
 
     @property
+    def environment(self) -> dict[str, Any]:
+        """What the numbers may depend on besides the configuration; empty where it got lost."""
+        path = self.path / "environment.json"
+        return read_json(path) if path.exists() else {}
+
+    @property
     def rows(self) -> list[Row]:
         """The evaluations so far; a last line that a kill cut short does not count."""
         path = self.path / "metrics.jsonl"
@@ -73,24 +79,33 @@ class Run:
         now = path.stat().st_size, path.stat().st_mtime_ns
         if self._known is None or self._known[0] != now:
             lines = path.read_bytes().split(b"\n")[:-1]
-            self._known = now, [row_from_json(line) for line in lines]
+            try:
+                self._known = now, [row_from_json(line) for line in lines]
+            except (ValueError, TypeError) as error:
+                raise RunError(f"{path} is damaged: {error}") from error
         return list(self._known[1])
 
     @property
     def summary(self) -> dict[str, Any] | None:
         """The results of a complete run."""
-        return read_json(self.path / "summary.json") if self.status == "complete" else None
+        path = self.path / "summary.json"
+        try:
+            return read_json(path) if self.status == "complete" else None
+        except ValueError as error:
+            raise RunError(f"{path} is damaged: {error}") from error
 
     def weights(self) -> dict[str, torch.Tensor]:
         """The final weights of a complete run."""
-        return torch.load(self.path / "model.pt", weights_only=True)
+        return torch.load(self.path / "model.pt", weights_only=True, map_location="cpu")
 
     def __repr__(self) -> str:
         return f"Run({self.name!r}, {self.status})"
 
 
 def load_runs(directory: str | Path = "runs") -> list[Run]:
-    """All runs below a directory, oldest first."""
+    """All runs below a directory, oldest first; none where there is no such directory yet."""
+    if Path(directory).is_file():
+        raise RunError(f"{directory} must be a directory of runs, got a file")
     found = [path.parent for path in Path(directory).glob("*/config.json") if not path.parent.name.startswith(".")]
     return [Run(path) for path in sorted(found, key=lambda path: (path / "config.json").stat().st_mtime_ns)]
 
@@ -112,8 +127,10 @@ def run_path(config: RunConfig, directory: str | Path) -> Path:
     return Path(directory) / f"{title(config)}-{fingerprint(config)}"
 
 
-def create_run(config: RunConfig, directory: str | Path = "runs", command: list[str] | None = None) -> Run:
-    """Make the directory of a new run; it appears whole or not at all."""
+def create_run(
+    config: RunConfig, directory: str | Path = "runs", command: list[str] | None = None, data: str | None = None
+) -> Run:
+    """Make the directory of a new run; it appears whole or not at all. `data` is the checksum of what it learns."""
     path = run_path(config, directory)
     if path.exists():
         raise RunError(
@@ -124,7 +141,7 @@ def create_run(config: RunConfig, directory: str | Path = "runs", command: list[
     try:
         draft.chmod(0o755)
         write_json(draft / "config.json", to_json(config))
-        write_json(draft / "environment.json", environment(command))
+        write_json(draft / "environment.json", {**environment(command), "data": data})
         (draft / "checkpoints").mkdir()
         draft.rename(path)
     except OSError:

@@ -11,7 +11,7 @@ from grokfast.lab.metrics import Row
 
 @contextmanager
 def event_writer(folder: Path) -> Generator[Callable[[Row], None]]:
-    """A function that writes one evaluation; ImportError with a remedy where TensorBoard is missing."""
+    """A function that writes one evaluation; ValueError with a remedy where TensorBoard is missing."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:

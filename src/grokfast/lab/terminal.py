@@ -26,7 +26,6 @@ class Progress:
     def __init__(self, name: str, budget: int, *, quiet: bool) -> None:
         self._name, self._budget, self._quiet = name, budget, quiet
         self._last = time.monotonic()
-        self._latest: Row | None = None
         self._bar: RichProgress | None = None
         console = Console(stderr=True)
         if not quiet and console.is_terminal:
@@ -40,7 +39,6 @@ class Progress:
             self._task = self._bar.add_task(name, total=budget, now="")
 
     def update(self, row: Row) -> None:
-        self._latest = row
         if self._bar is not None:
             self._bar.update(self._task, completed=row.step, now=text(row))
         elif not self._quiet and time.monotonic() - self._last >= LINE_SECONDS:

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 import grokfast
 from grokfast.lab.config import PATIENCE, SATURATED, OptimConfig, RunConfig, make_filter
+from grokfast.lab.data import check_same_data
 from grokfast.lab.metrics import Row, best, crossings, reaches
 from grokfast.lab.recording import GradientTap, save_snapshot, snapshot_steps
 from grokfast.lab.runs import Run, RunError, Writer, open_for_writing, peak_memory_bytes
@@ -40,13 +41,35 @@ def train(run: Run, watcher: Watcher | None = None, *, task: Task | None = None)
     if run.config.loop.threads is not None:
         torch.set_num_threads(run.config.loop.threads)
     keep_freed_memory()
+    task = task or task_of(run.config)
+    check_data_of(run, task)
     with open_for_writing(run) as writer:
-        loop = Loop(run.config, task or task_of(run.config), writer, watcher or Watcher())
+        loop = Loop(run.config, task, writer, watcher or Watcher())
         try:
             return loop.go()
         finally:
             if loop.tap is not None:
                 loop.tap.close()
+
+
+def check_data_of(run: Run, task: Task) -> None:
+    """Refuse to go on with, or to take as done, a run that was begun with other data."""
+    begun, now = run.environment.get("data"), data_of(task)
+    if begun is not None and now is not None:
+        check_same_data(begun, now)
+
+
+def data_of(task: Task) -> str | None:
+    """The checksum of a task's data; None where it is made."""
+    return getattr(task, "data", None)
+
+
+def rehearse(config: RunConfig, task: Task) -> None:
+    """Build all that a run needs and throw it away: values out of range are refused before there is a run."""
+    filter = make_filter(config.filter)
+    for optimizer in make_optimizers(task.model, config.optim, fused=not config.plain):
+        if filter is not None:
+            grokfast.attach(optimizer, filter, start=make_start(config.filter.two_stage)).remove()
 
 
 def task_of(config: RunConfig) -> Task:

@@ -8,7 +8,8 @@ from pathlib import Path
 from grokfast.lab.report.figures import draw
 from grokfast.lab.report.page import write_page
 from grokfast.lab.report.plots import filter_plots, gradient_plots, task_plots, weight_plots
-from grokfast.lab.runs import Run, RunError
+from grokfast.lab.results import sort_out
+from grokfast.lab.runs import Run
 
 
 def write_report(runs: Sequence[Run], out: Path) -> tuple[Path, Path]:
@@ -27,16 +28,3 @@ def write_figures(runs: Sequence[Run], folder: Path, ending: str) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     kinds = (task_plots, filter_plots, gradient_plots, weight_plots)
     return [draw([plot], folder / f"{plot.name}.{ending}") for plots in kinds for plot in plots(readable)]
-
-
-def sort_out(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
-    """Runs that can be shown, and a line on each that cannot: of another version, or damaged."""
-    readable: list[Run] = []
-    unreadable: list[str] = []
-    for run in runs:
-        try:
-            _ = run.config, run.rows, run.summary
-            readable.append(run)
-        except (RunError, ValueError, TypeError, OSError) as error:
-            unreadable.append(f"{run.name}: {error}")
-    return readable, unreadable

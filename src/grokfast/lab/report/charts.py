@@ -5,10 +5,11 @@ from __future__ import annotations
 import html
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from grokfast.lab.report.plots import COLOURS, Panel, Plot, Series
+from grokfast.lab.report.plots import Panel, Plot, Series
 
 DASHES = {"solid": "solid", "dashed": "dash", "dotted": "dot", "marks": "solid"}
 HEIGHT = 440
@@ -30,7 +31,7 @@ def chart(plot: Plot) -> str:
     )
     options = {"responsive": True, "displayModeBar": False}
     drawn = figure.to_html(full_html=False, include_plotlyjs=False, div_id=html.escape(plot.name), config=options)
-    return f'<div role="img" aria-label="{html.escape(plot.title)}">{drawn}</div>'
+    return f'<div role="figure" aria-label="{html.escape(plot.title)}">{drawn}</div>'
 
 
 def add_panel(figure: go.Figure, panel: Panel, column: int) -> None:
@@ -52,8 +53,7 @@ def traces(series: Series, panel: Panel) -> list[go.Scatter]:
         mode = "markers+text" if texts else "markers"
         marks = go.Scatter(x=list(series.x), y=list(series.y), mode=mode, marker=look, hovertemplate=hover, **common)
         return [marks.update(texts)]
-    again = series.number // len(COLOURS) % 2  # tells apart what has the same colour
-    dash = "dashdot" if again and series.style == "solid" else DASHES[series.style]
+    dash = "dashdot" if series.again and series.style == "solid" else DASHES[series.style]
     line = {"color": series.colour, "dash": dash, "width": 2.2 if series.style == "solid" else 1.2}
     shown = {**common, "showlegend": series.named}
     drawn = go.Scatter(x=series.x, y=series.y, mode="lines", line=line, hovertemplate=hover, **shown)
@@ -65,7 +65,7 @@ def band_trace(series: Series, common: dict[str, Any]) -> list[go.Scatter]:
     if series.low is None or (series.low == series.high).all():
         return []
     red, green, blue = (int(series.colour[i : i + 2], 16) for i in (1, 3, 5))
-    x, y = [*series.x, *series.x[::-1]], [*series.high, *series.low[::-1]]
+    x, y = np.concatenate([series.x, series.x[::-1]]), np.concatenate([series.high, series.low[::-1]])
     fill = f"rgba({red},{green},{blue},0.18)"
     return [
         go.Scatter(x=x, y=y, fill="toself", fillcolor=fill, mode="lines", line={"width": 0}, hoverinfo="skip", **common)

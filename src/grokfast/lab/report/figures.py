@@ -16,8 +16,10 @@ LINES = {"solid": "-", "dashed": "--", "dotted": ":"}
 
 def draw(plots: Sequence[Plot], path: Path) -> Path:
     """Write plots below each other into one picture, which appears whole or not at all."""
-    figure = Figure(figsize=(11, 4.6 * len(plots)), layout="constrained")
-    parts = figure.subfigures(len(plots), 1, squeeze=False)[:, 0]
+    figure = Figure(figsize=(11, 4.6 * max(1, len(plots))), layout="constrained")
+    if not plots:
+        figure.text(0.5, 0.5, "no evaluation yet", ha="center")
+    parts = figure.subfigures(len(plots), 1, squeeze=False)[:, 0] if plots else ()
     for part, plot in zip(parts, plots, strict=True):
         draw_plot(part, plot)
     draft = path.with_name(f".new-{path.name}")
@@ -30,9 +32,10 @@ def draw_plot(figure: SubFigure, plot: Plot) -> None:
     grid = figure.subplots(1, len(plot.panels), squeeze=False)[0]
     for axes, panel in zip(grid, plot.panels, strict=True):
         draw_panel(axes, panel)
-    named = {name: line for axes in grid for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+    named = [pair for axes in grid for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
+    figure.suptitle(plot.title, fontsize=9)
     if named:
-        lines, names = list(named.values()), list(named)
+        lines, names = zip(*named, strict=True)
         figure.legend(lines, names, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
 
 
@@ -53,6 +56,7 @@ def draw_series(axes: Axes, series: Series) -> None:
         return
     label = series.name if series.named else None
     width = 1.8 if series.style == "solid" else 1.0
-    axes.plot(series.x, series.y, LINES[series.style], color=series.colour, linewidth=width, label=label)
+    line = "-." if series.again and series.style == "solid" else LINES[series.style]
+    axes.plot(series.x, series.y, line, color=series.colour, linewidth=width, label=label)
     if series.low is not None:
         axes.fill_between(series.x, series.low, series.high, color=series.colour, alpha=0.18, linewidth=0)

@@ -1,6 +1,6 @@
 "use strict";
 // Charts take the page's colours, in light and in dark; a button turns the axis of steps from log to linear.
-const charts = () => document.querySelectorAll(".plotly-graph-div");
+const charts = () => [...document.querySelectorAll(".plotly-graph-div")].filter((chart) => chart.layout);
 const axes = (chart, letter) => Object.keys(chart.layout).filter((key) => key.startsWith(letter + "axis"));
 
 function paint() {

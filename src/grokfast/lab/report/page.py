@@ -13,26 +13,31 @@ from plotly.offline import get_plotlyjs
 from grokfast.lab.analysis.trajectory import DistanceRow, Spread, distance_table
 from grokfast.lab.config import to_json
 from grokfast.lab.flags import command_line
+from grokfast.lab.headline import headline
+from grokfast.lab.paper import REMARKS, Costs, find_arm
 from grokfast.lab.report.charts import chart
 from grokfast.lab.report.groups import Group, group_runs
 from grokfast.lab.report.plots import Plot, curves_plot, filter_plots, gradient_plots, keeping_weights, weight_plots
-from grokfast.lab.results import HEADINGS, by_task, cell, crossing, flatten, headline, label, result
-from grokfast.lab.runs import Run, read_json, write_atomically
-from grokfast.lab.tables import arm_rows
+from grokfast.lab.results import HEADINGS, by_task, cell, crossing, flatten, label, result
+from grokfast.lab.runs import Run, RunError, write_atomically
+from grokfast.lab.tables import arm_rows, spread
 
 ASSETS = Path(__file__).parent
+SCROLL = 'class=scroll tabindex=0 role=region aria-label="table, scrolls sideways"'
 SIDES = ("AB", "BC", "AC")
 STEPS = (
-    "Solid: validation, the median over seeds, with a band from the lowest to the highest. Dashed: training. "
-    "Rings: the level is reached."
+    "Solid: validation, the median over seeds, with a band from the lowest to the highest; a run that stopped at its "
+    "level keeps its last value. Dashed: training. Rings: the level is reached."
 )
 FILTERS = (
-    "Left: the gain of each frequency, 1 + h solid, h alone dashed, a ring at the cutoff. Right: how much of a gradient "
-    "is added to later ones."
+    "First: the gain of each frequency, 1 + h solid, h alone dashed, a ring at the cutoff. Then: how much of a gradient "
+    "is added to later ones. Below: what the theorem for linear optimizers says of the updates of SGD with momentum, "
+    "and what they do on white noise."
 )
 GRADIENTS = (
     "Power of the gradients of sampled scalars, each scaled to the same total, by the phase of training: before the "
-    "filter solid, after it dashed. Beside it the measured gain and that of theory."
+    "filter solid, after it dashed. Then the measured gain and that of theory: at the lowest frequencies and near zeros "
+    "of the filter it is measured too high, because gradients shrink over training and power leaks in from neighbours."
 )
 WEIGHTS = (
     "Differences from the initial weights in the plane of most variance. A: initial, B: after 500 steps, C: the end. "
@@ -57,10 +62,10 @@ def page(runs: list[Run], unreadable: Sequence[str] = ()) -> str:
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Grokfast: {len(runs)} runs</title><style>{asset("page.css")}</style>
 <script>{get_plotlyjs()}</script></head><body><main>
-<h1>Grokking, accelerated</h1>
+<h1>Grokking, with and without Grokfast</h1>
 <ul class="lead">{summary}</ul>
-<p>A network learns its training data within a few hundred steps and generalises to the rest much later. Grokfast adds
-the slow part of each gradient to it, ĝ = g + h ∗ g, and the delay shrinks.</p>
+<p>A network that groks learns its training data within a few hundred steps and generalises to the rest much later. Grokfast
+adds the slow part of each gradient to it, ĝ = g + h ∗ g, to shorten the delay.</p>
 {sections}
 {extra("The filters", FILTERS, filter_plots(runs))}
 {extra("Gradients in frequency", GRADIENTS, gradient_plots(runs))}
@@ -79,7 +84,7 @@ def section(task: str, runs: list[Run]) -> str:
     plot = curves_plot(groups, task)
     level, measure = runs[0].config.level, runs[0].config.task.defaults().measure
     return f"""<section><h2>{escape(task)}</h2>
-{chart(plot)}
+{chart(plot) if plot.panels else "<p>No evaluation yet.</p>"}
 <p class="soft">{STEPS} Click a name to hide it, drag to zoom, double-click to reset.
 <button type="button" data-chart="{plot.name}" aria-pressed="false">Linear steps</button></p>
 {over_seeds(runs, task)}
@@ -103,12 +108,19 @@ def extra(title: str, text: str, plots: Sequence[Plot], more: str = "") -> str:
 
 def distance_table_of(runs: list[Run]) -> str:
     """Distances between the states A, B and C over seeds, beside the paper's."""
-    kept = keeping_weights(runs)
-    if not kept:
+    rows = distance_rows(keeping_weights(runs))
+    if not rows:
         return ""
-    head = ["runs", "seeds", *(f"{side}, {kind}" for kind in ("l2", "1000 x mean square", "paper") for side in SIDES)]
-    lines = [[row.name, str(len(row.runs)), *spreads(row)] for row in distance_table(kept)]
+    head = ["runs", *(f"{side}, {kind}" for kind in ("l2", "1000 x mean square", "paper") for side in SIDES)]
+    lines = [[row.name, *spreads(row)] for row in rows]
     return f"<h3>Distances between the states</h3>{table([head, *lines])}"
+
+
+def distance_rows(runs: list[Run]) -> list[DistanceRow]:
+    try:
+        return distance_table(runs) if runs else []
+    except (RunError, ValueError):  # weights that were deleted, or have left the numbers
+        return []
 
 
 def spreads(row: DistanceRow) -> list[str]:
@@ -119,32 +131,50 @@ def spreads(row: DistanceRow) -> list[str]:
 def spread_text(spread: Spread | None) -> str:
     if spread is None or spread.mean is None:
         return "-"
-    return f"{spread.mean:.4g}" + (f" ± {spread.deviation:.2g}" if spread.deviation is not None else "")
+    text = f"{spread.mean:.4g}" + (f" ± {spread.deviation:.2g}" if spread.deviation is not None else "")
+    return f"{text} (n = {spread.seeds})"
 
 
 def over_seeds(runs: list[Run], task: str) -> str:
     lines = arm_rows(runs, task)
-    return f"<h3>Over seeds, beside the paper</h3>{table(lines)}" if lines else ""
+    remark = f"<p class=soft>{escape(REMARKS[task])} Values are of runs that did not stop at the level.</p>"
+    return f"<h3>Over seeds, beside the paper</h3>{table(lines)}{remark}" if lines else ""
 
 
 def cost_rows(groups: Sequence[Group]) -> list[list[str]]:
-    """What each configuration took on this machine: the mean over seeds."""
-    head = ["run", "steps to the level", "seconds to it", "ms per step", "peak memory, MB", "filter's state, MB"]
-    return [head, *([group.name, *map(cell_of_mean, zip(*map(costs, group.runs), strict=True))] for group in groups)]
+    """What each configuration took on this machine, the mean over seeds, and on the paper's."""
+    head = ["run", "steps to the level", "seconds to it", "ms per step, evaluations included", "peak memory, MB"]
+    paper = ["paper: seconds", "paper: ms per step", "paper: memory, MB"]
+    return [[*head, "filter's state, MB", *paper], *([g.name, *group_costs(g), *published_costs(g)] for g in groups)]
+
+
+def group_costs(group: Group) -> list[str]:
+    measured = zip(*(costs(run) for run in group.runs), strict=True)
+    return [spread([crossing(run) for run in group.runs]), *map(mean_text, measured)]
 
 
 def costs(run: Run) -> tuple[float | None, ...]:
-    rows, summary = run.rows, run.summary or {}
-    step = crossing(summary, "first").step if summary else None
+    rows, summary, step = run.rows, run.summary or {}, crossing(run).step
     seconds = next((row.seconds for row in rows if row.step == step), None)
     latency = 1e3 * rows[-1].seconds / rows[-1].step if rows else None
     memory = [value / 2**20 if (value := summary.get(key)) else None for key in ("peak_memory_bytes", "filter_bytes")]
-    return step, seconds, latency, *memory
+    return seconds, latency, *memory
 
 
-def cell_of_mean(values: Sequence[float | None]) -> str:
+def published_costs(group: Group) -> list[str]:
+    arm = find_arm(group.runs[0].config)
+    found = arm.published.costs if arm is not None and arm.published is not None else None
+    if found is None or group.runs[0].config.plain:
+        return [""] * len(Costs._fields)
+    return [mean_text([found.seconds]), mean_text([1e3 * found.step_seconds]), mean_text([found.memory_mb])]
+
+
+def mean_text(values: Sequence[float | None]) -> str:
     known = [value for value in values if value is not None]
-    return f"{sum(known) / len(known):,.4g}" if known else "-"
+    if not known:
+        return "-"
+    middle = sum(known) / len(known)
+    return f"{middle:,.0f}" if middle >= 100 else f"{middle:.3g}"
 
 
 def settings(runs: list[Run]) -> str:
@@ -157,7 +187,7 @@ def settings(runs: list[Run]) -> str:
         f"<tr><th scope=row>{escape(label(run))}</th>{''.join(marked(f.get(key), usual[key]) for key in keys)}</tr>"
         for run, f in zip(runs, flat, strict=True)
     )
-    return f"<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    return f"<div {SCROLL}><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
 
 
 def marked(value: Any, usual: str) -> str:
@@ -175,7 +205,7 @@ def table(lines: Sequence[Sequence[str]]) -> str:
     head = "".join(f"<th scope=col>{escape(text)}</th>" for text in lines[0])
     rows = ((escape(line[0]), "".join(f"<td>{escape(text)}</td>" for text in line[1:])) for line in lines[1:])
     body = "".join(f"<tr><th scope=row>{name}</th>{cells}</tr>" for name, cells in rows)
-    return f"<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    return f"<div {SCROLL}><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
 
 
 def commands(runs: list[Run]) -> str:
@@ -184,7 +214,9 @@ def commands(runs: list[Run]) -> str:
 
 
 def machine(run: Run) -> str:
-    found = read_json(run.path / "environment.json")
+    found = run.environment
+    if not found:
+        return "On which machine this was measured is not known."
     return f"Measured with torch {found['torch']}, {found['processor']}, {found['cores']} cores."
 
 

@@ -9,15 +9,15 @@ import numpy as np
 
 import grokfast
 from grokfast.lab.analysis.frequency import response
-from grokfast.lab.analysis.spectrum import filtered_spectra, measured_gain
+from grokfast.lab.analysis.spectrum import filtered_spectra, measured_gain, update_gain
 from grokfast.lab.analysis.trajectory import deviation, distances, project
 from grokfast.lab.config import make_filter
 from grokfast.lab.report.groups import Group, band, group_runs
 from grokfast.lab.results import by_task, crossing, filter_name, label
 from grokfast.lab.runs import Run, RunError
 
-# Okabe-Ito without yellow and black, which vanish on white and on dark: safe for all eyes.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
+# After Okabe and Ito, safe for all eyes; some darker, and without yellow and black, to be seen on white and on dark.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#C05A8E", "#B8860B", "#3D9BD4", "#7F7F7F")
 SEGMENT = 1024  # of spectra: shorter ones do not reach below the cutoff of the paper's filters
 FLOOR = 1e-3  # of gains in pictures: a zero of a filter would stretch the axis without end
 Style = Literal["solid", "dashed", "dotted", "marks"]
@@ -39,6 +39,11 @@ class Series(NamedTuple):
     @property
     def colour(self) -> str:
         return COLOURS[self.number % len(COLOURS)]
+
+    @property
+    def again(self) -> bool:
+        """Whether the colours have come round: such a line is drawn otherwise, to tell it from the first."""
+        return self.number // len(COLOURS) % 2 == 1
 
 
 class Panel(NamedTuple):
@@ -63,7 +68,8 @@ def curves_plot(groups: Sequence[Group], task: str) -> Plot:
     """Accuracy and loss over steps; the loss alone where there is no accuracy."""
     panels = [Panel("steps", what, curve_series(groups, what), log_y=what == "loss") for what in ("accuracy", "loss")]
     shown = [panel for panel in panels if panel.series]
-    return Plot(f"curves-{task}", f"Accuracy and loss of the runs of {task} over training steps", shown)
+    what = " and ".join(panel.y for panel in shown)
+    return Plot(f"curves-{task}", f"{task}: {what} over training steps", shown)
 
 
 def curve_series(groups: Sequence[Group], what: str) -> list[Series]:
@@ -74,7 +80,7 @@ def curve_series(groups: Sequence[Group], what: str) -> list[Series]:
         if train is not None:
             found.append(Series(i, name, train.steps, train.middle, "dashed", named=False))
         if val is not None:
-            named = what == "accuracy" or all(row.val_accuracy is None for row in groups[i].runs[0].rows[:1])
+            named = what == "accuracy" or band(groups[i], "val_accuracy") is None
             found.append(Series(i, name, val.steps, val.middle, low=val.low, high=val.high, named=named))
         marks = crossing_marks(groups[i], what)
         if marks:
@@ -87,7 +93,7 @@ def crossing_marks(group: Group, what: str) -> list[tuple[int, float]]:
     """Where each run first reached its level, on the curve of `what`."""
     found: list[tuple[int, float]] = []
     for run in group.runs:
-        step = crossing(run.summary, "first").step if run.summary else None
+        step = crossing(run).step
         row = next((row for row in run.rows if row.step == step), None)
         value = getattr(row, f"val_{what}") if row is not None else None
         if step is not None and value is not None:
@@ -114,6 +120,20 @@ def response_plot(filters: Sequence[grokfast.Filter]) -> Plot:
     return Plot("response", "Transfer function and impulse response of the filters", panels)
 
 
+def theorem_plot(filters: Sequence[grokfast.Filter]) -> Plot:
+    """Appendix A in numbers: updates of SGD with momentum, with the filter over without, are multiplied by 1 + H."""
+    found: list[Series] = []
+    for i, filter in enumerate(filters):
+        gain = update_gain(filter, momentum=0.9)
+        found.append(Series(i, filter_name(filter), gain.frequency[1:], np.abs(gain.theory[1:])))
+        every = slice(1, None, max(1, len(gain.frequency) // 40))
+        found.append(
+            Series(i, filter_name(filter), gain.frequency[every], np.abs(gain.measured[every]), "marks", named=False)
+        )
+    title = "Updates of SGD with momentum 0.9: 1 + h in theory (line) and measured (rings)"
+    return Plot("theorem", title, [Panel("cycles per step", "updates with / without the filter", found, log_y=True)])
+
+
 def spectrum_plot(run: Run) -> Plot:
     """Power of the sampled gradients over frequency by phase of training; what the filter made of it, and should."""
     spectra: list[Series] = []
@@ -126,7 +146,7 @@ def spectrum_plot(run: Run) -> Plot:
         theory = Series(number, "|1 + H|² in theory", gain.frequency, gain.theory)
         measured = Series(number + 1, "measured", gain.frequency, gain.measured, "dotted")
         panels.append(Panel("cycles per step", "power after / before", [theory, measured], log_y=True))
-    return Plot(f"spectrum-{run.name}", f"Spectrum of the gradients of {label(run)}", panels)
+    return Plot("spectrum", f"Spectrum of the gradients of {label(run)}", panels)
 
 
 def trajectory_plot(runs: Sequence[Run]) -> Plot:
@@ -155,18 +175,20 @@ def filters_of(runs: Sequence[Run]) -> list[grokfast.Filter]:
 
 def task_plots(runs: Sequence[Run]) -> list[Plot]:
     """The curves of each task."""
-    return [curves_plot(group_runs(group), task) for task, group in by_task(list(runs)).items()]
+    plots = [curves_plot(group_runs(group), task) for task, group in by_task(list(runs)).items()]
+    return [plot for plot in plots if plot.panels]
 
 
 def filter_plots(runs: Sequence[Run]) -> list[Plot]:
-    filters = filters_of(runs)
-    return [response_plot(filters)] if filters else []
+    filters = filters_of(runs)[: len(COLOURS)]
+    return [response_plot(filters), theorem_plot(filters)] if filters else []
 
 
 def gradient_plots(runs: Sequence[Run]) -> list[Plot]:
     """Spectra of the runs that recorded gradients, as far as they are long enough to have one."""
     found = [attempt(spectrum_plot, run) for run in runs if run.config.loop.gradients]
-    return [plot for plot in found if plot is not None]
+    plots = [plot for plot in found if plot is not None]
+    return [plot._replace(name=f"spectrum-{i}") for i, plot in enumerate(plots)]
 
 
 def weight_plots(runs: Sequence[Run]) -> list[Plot]:

@@ -91,7 +91,13 @@ def read_molecules(data_dir: str | Path | None, *, count: int, target: str) -> G
     root, _ = data_directory(data_dir)
     package = importlib.util.find_spec("qm9pack")  # Not imported: it would drag in setuptools.
     with base.BlockLogs():  # A molecule that cannot be read is named in our error.
-        if any(path for folder in FOLDERS for pattern in SDF + CSV for path in (root / folder).glob(pattern)):
+        if any(
+            path
+            for folder in FOLDERS
+            for pattern in SDF + CSV
+            for path in (root / folder).glob(pattern)
+            if path.is_file()
+        ):
             where, molecules = open_files(chem, data_dir, target)
         elif package is not None and package.submodule_search_locations:
             where = Path(package.submodule_search_locations[0]) / "data"

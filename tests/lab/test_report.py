@@ -1,0 +1,95 @@
+"""The report on whatever lies in a folder of runs: damaged, empty, unfinished, of the same name."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+from made import made_run
+from tiny import tiny
+
+from grokfast.lab.metrics import Row
+from grokfast.lab.report import write_figures, write_report
+from grokfast.lab.report.groups import POINTS, band, group_runs
+from grokfast.lab.runs import Run, create_run, open_for_writing
+from grokfast.lab.train import train
+
+
+def text_of(runs: list[Run], tmp_path: Path) -> str:
+    return write_report(runs, tmp_path / "out/index.html")[0].read_text()
+
+
+def test_a_run_without_an_evaluation_yet_is_shown_as_such(tmp_path: Path) -> None:
+    text = text_of([create_run(tiny(), tmp_path)], tmp_path)
+    assert "No evaluation yet." in text
+    assert "incomplete" in text
+
+
+def test_a_loss_that_is_nan_from_the_first_breaks_nothing(tmp_path: Path) -> None:
+    run = made_run(tmp_path, "Baseline", 0, [math.nan, math.nan])
+    assert "No evaluation yet." in text_of([run], tmp_path)
+
+
+def test_damaged_runs_are_named_and_the_rest_is_shown(tmp_path: Path) -> None:
+    good, *bad = (made_run(tmp_path, "Baseline", seed, [9.0, 3.0]) for seed in range(5))
+    (bad[0].path / "summary.json").write_text("{")
+    (bad[1].path / "metrics.jsonl").write_text("nonsense\n")
+    (bad[2].path / "summary.json").write_text("{}")
+    (bad[3].path / "metrics.jsonl").unlink()
+    (good.path / "environment.json").unlink()
+    text = text_of([good, *bad], tmp_path)
+    for run in bad:
+        assert f"{run.name} cannot be shown" in text
+    assert "On which machine this was measured is not known." in text
+
+
+def test_deleted_snapshots_cost_only_their_picture(tmp_path: Path) -> None:
+    run = create_run(tiny(snapshots=2, filter="ema"), tmp_path)
+    train(run)
+    assert 'id="trajectories"' in text_of([run], tmp_path)
+    shutil.rmtree(run.path / "snapshots")
+    assert 'id="trajectories"' not in text_of([run], tmp_path)
+    assert [path.stem for path in write_figures([run], tmp_path / "f", "svg")] == [
+        "curves-modmul",
+        "response",
+        "theorem",
+    ]
+
+
+def test_groups_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    runs = [made_run(tmp_path, "Baseline", 0, [9.0] * n) for n in (1, 2)]
+    names = [group.name for group in group_runs(runs)]
+    assert len(set(names)) == 2
+    assert all(name.startswith("Baseline, seed 0 #") for name in names)
+
+
+def test_a_run_that_stopped_at_its_level_keeps_its_last_value(tmp_path: Path) -> None:
+    runs = [create_run(tiny(seed=seed, until=0.9, steps=100), tmp_path) for seed in (0, 1)]
+    for run, steps in zip(runs, (2, 4), strict=True):
+        with open_for_writing(run) as writer:
+            for i in range(1, steps + 1):
+                value = 0.9 if i == steps else 0.1
+                writer.append(Row(10 * i, 1.0, value, 1.0, value, 1.0, 1.0, None, 0.1, i, 1.0))
+            writer.finish({}, {"diverged": False, "level": 0.9})
+    (group,) = group_runs(runs)
+    found = band(group, "val_accuracy")
+    assert found is not None
+    assert found.steps.tolist() == [10, 20, 30, 40]
+    assert found.middle.tolist() == pytest.approx([0.1, 0.5, 0.5, 0.9])
+
+
+def test_long_curves_are_thinned_to_what_a_screen_shows(tmp_path: Path) -> None:
+    run = made_run(tmp_path, "Baseline", 0, [1.0 / i for i in range(1, 2001)])
+    found = band(group_runs([run])[0], "val_loss")
+    assert found is not None
+    assert len(found.steps) <= POINTS
+    assert (found.steps[0], found.steps[-1]) == (10, 20_000)
+
+
+def test_nothing_to_show_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a report needs at least one run"):
+        write_report([], tmp_path / "r.html")
+    with pytest.raises(ValueError, match="figures need at least one run"):
+        write_figures([], tmp_path, "png")
