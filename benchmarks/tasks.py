@@ -3,8 +3,8 @@
     python benchmarks/tasks.py --data-dir DATA            all three (five minutes); default: $GROKFAST_DATA
     python benchmarks/tasks.py mnist --data-dir DATA      one
 
-Obvious is what one would write first, with the same model, numbers and grid. MNIST: a data set that is asked for one
-image at a time, shuffled loaders in batches of 50 for loss and accuracy of both splits. QM9: PyTorch Geometric's
+Obvious is what one would write first, with a model of the same sizes and the same grid. MNIST: a data set that is asked
+for one image at a time, shuffled loaders in batches of 50 for loss and accuracy of both splits. QM9: PyTorch Geometric's
 loader, which collates the graphs of every batch, and its NNConv. IMDb: the LSTM over all 500 positions. All use the
 default AdamW and the filter in the out-of-place arithmetic of the paper's appendix C.
 """
@@ -226,7 +226,7 @@ def ratios(times: dict[str, float], unit: str, factor: float = 1e3) -> Table:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     tables = {"mnist": mnist_table, "qm9": qm9_table, "imdb": imdb_table}
-    parser.add_argument("tasks", nargs="*", choices=[*tables, []], help="default: all")
+    parser.add_argument("tasks", nargs="*", metavar="TASK", help=f"{', '.join(tables)} (default: all)")
     parser.add_argument("--data-dir", help="default: $GROKFAST_DATA")
     parser.add_argument("--quick", action="store_true", help="a few steps only")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/tasks.json"))
@@ -234,11 +234,15 @@ def main() -> None:
     torch.set_num_threads(2)
     keep_freed_memory()
     result: dict[str, Table] = {}
+    unknown = set(args.tasks) - set(tables)
+    if unknown:
+        parser.error(f"a task must be one of {', '.join(tables)}, got {min(unknown)}")
     for name in args.tasks or tables:
         begin = time.perf_counter()
         result[name] = tables[name](args.data_dir, 2 if args.quick else 20)
         show(f"{name} ({time.perf_counter() - begin:.0f} s)", result[name])
-    write(result, args.out)
+    if not args.quick:
+        write(result, args.out)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -8,10 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
+from made import as_csv, make_rows, write_imdb
 from tiny import TINY_FLAGS
 
 from grokfast.lab import load_runs
 from grokfast.lab.cli import build_parser, main
+from grokfast.lab.config import fingerprint
 from grokfast.lab.flags import command_line
 
 TRAIN = ["train", "modmul", *TINY_FLAGS, "--steps", "12"]
@@ -255,3 +258,72 @@ def test_results_are_a_table_for_each_task_with_arms(tmp_path: Path, capsys: pyt
     text = (tmp_path / "r.md").read_text()
     assert "| Grokfast-EMA | 0.005 | 2 | > 10 | > 10 | 910 |" in text
     assert "Grokfast-EMA: seeds 0, 1; 10 steps; evaluated once per epoch" in text
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--lr", "-1"], "learning rate"),
+        (["--betas", "2", "2"], "beta"),
+        (["--optimizer", "sgd", "--nesterov"], "Nesterov"),
+        (["--filter", "ema", "--two-stage", "-5"], "start"),
+        (["--extra-steps", "5"], "extra_steps needs until"),
+    ],
+)
+def test_values_out_of_range_leave_no_run(
+    tmp_path: Path, flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = call(capsys, *TRAIN, *flags, "--runs-dir", str(tmp_path / "runs"))
+    assert code == 1
+    assert message in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_trigger_on_accuracy_is_refused_where_there_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = call(capsys, "train", "qm9", "--filter", "ema", "--two-stage", "auto")
+    assert (code, err) == (
+        1,
+        "grokfast: error: two_stage auto needs a task with an accuracy, got one without: give a step\n",
+    )
+
+
+def test_the_same_settings_with_other_data_are_not_taken_for_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = write_imdb(tmp_path / "one", as_csv(make_rows(40)))
+    other = write_imdb(tmp_path / "other", as_csv(make_rows(41)[1:]))
+    small = ["--rows", "40", "--length", "12", "--width", "6", "--batch-size", "7", "--steps", "3", "--threads", "1"]
+    flags = ["train", "imdb", *small, "--runs-dir", str(tmp_path / "runs"), "--data-dir"]
+    assert call(capsys, *flags, str(one))[0] == 0
+    assert "has been run already" in call(capsys, *flags, str(one))[1]
+    code, _, err = call(capsys, *flags, str(other))
+    assert code == 1
+    assert "this run was begun with other data" in err
+
+
+def test_a_missing_folder_and_a_file_are_no_folders_of_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert "a folder of runs must exist, got" in call(capsys, "results", str(tmp_path / "nowhere"))[2]
+    assert "must be a directory of runs, got a file" in call(capsys, "runs", "--runs-dir", str(tmp_path / "file"))[2]
+
+
+def test_numbers_below_zero_may_be_written_with_an_exponent(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(capsys, "response", "fir", "--taps", "-1e-5", "0.5")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["mnist", "--eval-log", "5"],
+        ["imdb", "--variant", "paper", "--clip-norm", "0"],
+        ["qm9", "--filter", "ma", "--two-stage", "7", "--target", "mu"],
+        ["modmul", "--filter", "iir", "--b", "-1e-05", "0.5", "--a", "1", "--snapshots", "3", "--no-fast"],
+    ],
+)
+def test_the_command_that_repeats_a_run_gives_its_configuration(flags: list[str]) -> None:
+    from grokfast.lab.commands import config_from
+
+    config = config_from(build_parser().parse_args(["train", *flags]))
+    again = config_from(build_parser().parse_args(shlex.split(command_line(config))[1:]))
+    assert fingerprint(again) == fingerprint(config)
