@@ -1,16 +1,22 @@
 # Two commands do everything: `make demo` and `make test`. Both set up what they need in .venv.
 PYTHON ?= python3
 BIN := .venv/bin
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e
+LAB := .venv/.lab
 READY := .venv/.ready
 
 .PHONY: demo test lint bench clean
 
-$(READY): pyproject.toml constraints.txt
+$(LAB): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(INSTALL) ".[lab]"
 	touch $@
 
-demo: $(READY)  ## train, compare, leave a page to look at
+$(READY): $(LAB)
+	$(INSTALL) ".[dev]"
+	touch $@
+
+demo: $(LAB)  ## train, compare, leave a page to look at
 	$(BIN)/grokfast demo
 
 test: lint  ## lint, type-check, run the whole suite

@@ -184,9 +184,9 @@ def phase(sampled: Sampled, start: int, stop: int, segment: int) -> Phase:
 def measured_gain(run: Run, *, segment: int = 256) -> Gain:
     """The power after the filter over that before, beside |1 + H|^2; both 1 for a run without a filter.
 
-    Trust it from the third bin on. In the first two the gain of neighbouring frequencies leaks in, and so does what the
-    filter still holds of larger gradients before the segment: real runs were off by up to half there, by a few per
-    cent elsewhere. Longer segments move these bins down.
+    At the lowest frequencies, and near zeros of the filter, it is measured too high: power of neighbouring frequencies
+    leaks in, and gradients shrink over training, so that the filter still holds what larger ones left. Longer segments
+    move these bins down.
     """
     sampled, filter = load_gradients(run), make_filter(run.config.filter)
     start = 0 if filter is None else settled(sampled, filter)
