@@ -245,11 +245,12 @@ def test_figures_of_everything_a_run_recorded(tmp_path: Path, ending: str, capsy
     assert main(["train", "modmul", "--filter", "ema", *TINY_FLAGS, *record, *folder]) == 0
     assert main(["figures", *folder[:2], "-o", str(tmp_path / "out"), "--format", ending]) == 0
     names = sorted(path.name.split("-")[0].split(".")[0] for path in (tmp_path / "out").iterdir())
-    assert names == ["curves", "response", "spectrum", "trajectories"]
+    assert names == ["curves", "response", "spectrum", "theorem", "trajectories"]
 
 
 def test_results_are_a_table_for_each_task_with_arms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = ["--runs-dir", str(tmp_path / "runs"), "--quiet", "--threads", "1"]
+    (tmp_path / "runs").mkdir()
     assert main(["results", *folder[:2]]) == 1
     assert "no complete run of one of the paper's arms" in capsys.readouterr().err
     for seed in ("0", "1"):
