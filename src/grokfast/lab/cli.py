@@ -75,7 +75,7 @@ def build_parser() -> argparse.ArgumentParser:
         "results", commands.command_results, "the paper's arms over seeds, beside the published, as Markdown"
     )
     results.add_argument("folders", nargs="*", type=Path, metavar="DIR", help="folders of runs (default: --runs-dir)")
-    results.add_argument("-o", "--out", type=Path, metavar="FILE", help="write there instead of printing")
+    results.add_argument("-o", "--out", type=Path, metavar="FILE", help="write there, with pictures beside it")
     demo = command("demo", commands.command_demo, "see grokking happen, accelerated, in about two minutes")
     demo.set_defaults(runs_dir=Path("demo/runs"))
     again = command("reproduce", commands.command_reproduce, "run the experiments of the paper's figures and tables")

@@ -162,20 +162,26 @@ def command_response(args: argparse.Namespace) -> int:
 
 
 def command_results(args: argparse.Namespace) -> int:
-    from grokfast.lab.tables import results_page
+    from grokfast.lab.tables import recorded_runs, results_page, table_runs
 
     folders = args.folders or [args.runs_dir]
     for folder in folders:
         if not folder.is_dir():
             raise RunError(f"a folder of runs must exist, got {folder}")
-    text = results_page(readable([run for folder in folders for run in load_runs(folder)]))
+    runs = readable([run for folder in folders for run in load_runs(folder)])
+    text = results_page(runs)
     if not text:
         raise RunError("there is no complete run of one of the paper's arms: grokfast train ...")
     if args.out is None:
         print(text)
-    else:
-        write_atomically(args.out, text.encode())
-        print(f"written: {args.out}")
+        return 0
+    from grokfast.lab.report import write_figures
+
+    kept = table_runs(runs)
+    also = [run for run in recorded_runs(runs) if run not in kept]
+    drawn = write_figures(kept, args.out.parent / "figures", "png", also=also)
+    write_atomically(args.out, results_page(runs, [path.relative_to(args.out.parent) for path in drawn]).encode())
+    print(f"written: {args.out}, pictures in {args.out.parent / 'figures'}")
     return 0
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from grokfast.lab.metrics import Best, Crossing, best, first_crossing, reaches
@@ -49,10 +50,25 @@ class Group(NamedTuple):
     runs: list[Run]
 
 
-def results_page(runs: Sequence[Run]) -> str:
-    """One table for each task that has runs of the paper's arms; empty where there are none."""
-    parts = [task_table(runs, task) for task in TASKS]
-    return "\n".join([INTRODUCTION, *filter(None, parts)]) if any(parts) else ""
+def results_page(runs: Sequence[Run], pictures: Sequence[Path] = ()) -> str:
+    """One table for each task that has runs of the paper's arms, with the pictures drawn of it; empty without any."""
+    drawn = {path.stem: f"![{path.stem}]({path.as_posix()})\n" for path in pictures}
+    parts = {task: task_table(runs, task) for task in TASKS}
+    if not any(parts.values()):
+        return ""
+    sections = [text + "\n" + drawn.pop(f"curves-{task}", "") for task, text in parts.items() if text]
+    rest = ["## Filters, gradients, weights\n", *drawn.values()] if drawn else []
+    return "\n".join([INTRODUCTION, *sections, *rest])
+
+
+def table_runs(runs: Sequence[Run]) -> list[Run]:
+    """The runs that the tables are of."""
+    return [run for task in TASKS for group in gather(runs, task) for run in group.runs]
+
+
+def recorded_runs(runs: Sequence[Run]) -> list[Run]:
+    """Runs of arms that recorded gradients or weights; they need not be in a table."""
+    return [run for run in runs if (run.config.loop.gradients or run.config.loop.snapshots) and find_arm(run.config)]
 
 
 def task_table(runs: Sequence[Run], task: str) -> str:

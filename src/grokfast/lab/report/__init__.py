@@ -20,11 +20,15 @@ def write_report(runs: Sequence[Run], out: Path) -> tuple[Path, Path]:
     return page, draw(task_plots(readable), picture)
 
 
-def write_figures(runs: Sequence[Run], folder: Path, ending: str) -> list[Path]:
-    """Write every picture of the page to a file of its own, for papers: png, svg or pdf."""
+def write_figures(runs: Sequence[Run], folder: Path, ending: str, *, also: Sequence[Run] = ()) -> list[Path]:
+    """Write every picture of the page to a file of its own, for papers: png, svg or pdf.
+
+    What runs in `also` recorded is drawn as well, but not their curves.
+    """
     readable, _ = sort_out(runs)
+    recorded = [*readable, *sort_out(also)[0]]
     if not readable:
         raise ValueError("figures need at least one run, got none")
     folder.mkdir(parents=True, exist_ok=True)
-    kinds = (task_plots, filter_plots, gradient_plots, weight_plots)
-    return [draw([plot], folder / f"{plot.name}.{ending}") for plots in kinds for plot in plots(readable)]
+    plots = task_plots(readable) + filter_plots(readable) + gradient_plots(recorded) + weight_plots(recorded)
+    return [draw([plot], folder / f"{plot.name}.{ending}") for plot in plots]
