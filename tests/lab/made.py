@@ -15,7 +15,7 @@ from grokfast.lab.config import LoopConfig
 from grokfast.lab.metrics import Row
 from grokfast.lab.paper import arm_config, arms
 from grokfast.lab.runs import Run, create_run, open_for_writing
-from grokfast.lab.tasks.molecules import TARGETS
+from grokfast.lab.tasks.gdb9 import TARGETS
 from grokfast.lab.train import summarize
 
 

@@ -28,7 +28,8 @@ from grokfast.lab.tasks.base import (
     draw,
     setting,
 )
-from grokfast.lab.tasks.molecules import ATOM_FEATURES, BOND_TYPES, INSTALL, TARGETS, read_molecules
+from grokfast.lab.tasks.gdb9 import INSTALL, TARGETS
+from grokfast.lab.tasks.molecules import ATOM_FEATURES, BOND_TYPES, read_molecules
 
 CHUNK = 512  # molecules per forward of an evaluation: bounds its memory
 Pooling = Literal["sum", "mean"]
