@@ -23,8 +23,7 @@ INSTALL = 'pip install "grokfast[qm9]"'
 FOLDERS = ("qm9", ".")
 SDF = ("gdb9.sdf", "gdb9.sdf.gz", "gdb9*.sdf", "gdb9*.sdf.gz")
 CSV = ("gdb9.sdf.csv", "gdb9.sdf.csv.gz", "gdb9*.csv", "gdb9*.csv.gz")
-# As the columns of gdb9.sdf.csv are called.
-TARGETS = tuple("A B C mu alpha homo lumo gap r2 zpve u0 u298 h298 g298 cv".split())
+TARGETS = ("A", "B", "C", "mu", "alpha", "homo", "lumo", "gap", "r2", "zpve", "u0", "u298", "h298", "g298", "cv")
 
 
 class Molecule(NamedTuple):
