@@ -24,7 +24,7 @@ from torch.nn.functional import cross_entropy
 
 import grokfast
 from grokfast.lab.config import FilterConfig, RunConfig, make_filter, resolve
-from grokfast.lab.runs import peak_memory_bytes
+from grokfast.lab.machine import peak_memory_bytes
 from grokfast.lab.tasks.modular import ModularConfig, ModularTask
 from grokfast.lab.train import keep_freed_memory, make_optimizers
 

@@ -7,21 +7,19 @@ same command again always goes on where the last one stopped.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import dataclasses
-import gc
 import statistics
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
 from rich.table import Table
 
 import grokfast
 from grokfast.lab.config import RunConfig, fingerprint, make_filter, resolve
 from grokfast.lab.data import DataError, data_directory
 from grokfast.lab.experiments import ALL, EXPERIMENTS, FILTERS, Experiment, configurations, find_experiments
+from grokfast.lab.machine import forget_peak_memory
 from grokfast.lab.paper import EMA, MA, find_arm
 from grokfast.lab.results import response_table, result
 from grokfast.lab.runs import Run, RunError, create_run, load_runs, run_path
@@ -201,17 +199,6 @@ def train_one(config: RunConfig, folder: Path, label: str, *, quiet: bool, comma
         if not train(run, watcher, task=task):
             raise KeyboardInterrupt
     return run
-
-
-def forget_peak_memory() -> None:
-    """Let the next run measure its own: the peak of a process includes all it did before."""
-    gc.collect()
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)  # glibc: gives back what earlier runs have freed
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")  # Linux: resets VmHWM
 
 
 # Text ---------------------------------------------------------------------------------------------------------------

@@ -19,9 +19,7 @@ import io
 import json
 import math
 import os
-import platform
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Generator
 from functools import cached_property
@@ -31,8 +29,8 @@ from typing import Any, Literal
 import filelock
 import torch
 
-import grokfast
 from grokfast.lab.config import RunConfig, fingerprint, from_json, title, to_json
+from grokfast.lab.machine import describe_machine
 from grokfast.lab.metrics import Row
 
 Status = Literal["complete", "incomplete"]
@@ -141,7 +139,7 @@ def create_run(
     try:
         draft.chmod(0o755)
         write_json(draft / "config.json", to_json(config))
-        write_json(draft / "environment.json", {**environment(command), "data": data})
+        write_json(draft / "environment.json", {**describe_machine(command), "data": data})
         (draft / "checkpoints").mkdir()
         draft.rename(path)
     except OSError:
@@ -262,55 +260,3 @@ def row_from_json(line: bytes) -> Row:
     row = Row(**json.loads(line))
     losses = {k: math.nan for k in ("train_loss", "val_loss", "weight_norm", "grad_norm") if getattr(row, k) is None}
     return row._replace(**losses)
-
-
-def environment(command: list[str] | None) -> dict[str, Any]:
-    """What the numbers may depend on besides the configuration."""
-    return {
-        "grokfast": grokfast.__version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "processor": processor(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "commit": commit(),
-        "command": command,
-    }
-
-
-def processor() -> str:
-    with contextlib.suppress(OSError, StopIteration):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return platform.processor()
-
-
-def commit() -> str | None:
-    """The commit of grokfast's own sources, marked where they were changed; None outside a checkout."""
-    folder = Path(__file__).parent
-
-    def git(*args: str) -> str:
-        return subprocess.run(["git", "-C", str(folder), *args], capture_output=True, text=True, check=True).stdout
-
-    try:
-        changed = git("status", "--porcelain", "--untracked-files=no", ".")
-        return git("rev-parse", "HEAD").strip() + ("+changes" if changed else "")
-    except (OSError, subprocess.CalledProcessError):
-        return None
-
-
-def peak_memory_bytes() -> int | None:
-    """Largest memory of this process so far: on the GPU where there is one, else resident."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated()
-    with contextlib.suppress(OSError, StopIteration):
-        # Not ru_maxrss: on Linux a process inherits that of its parent.
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
-    with contextlib.suppress(ImportError):
-        import resource
-
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return None
