@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from grokfast.lab.config import LoopConfig
+from grokfast.lab.config import LoopConfig, RunConfig
 from grokfast.lab.metrics import Row
 from grokfast.lab.paper import arm_config, arms
 from grokfast.lab.runs import Run, create_run, open_for_writing
@@ -110,9 +110,14 @@ def row(step: int, loss: float, accuracy: float | None) -> Row:
 def made_run(folder: Path, arm: str, seed: int, losses: list[float], *, task: str = "qm9", finish: bool = True) -> Run:
     """A run of an arm whose evaluations every 10 steps are as given."""
     found = next(a for a in arms(task) if a.name == arm)
-    config = arm_config(found, LoopConfig(seed=seed, steps=10 * len(losses), eval_every=10))
+    loop = LoopConfig(seed=seed, steps=10 * len(losses), eval_every=10)
+    return create_made(folder, arm_config(found, loop), losses, finish=finish)
+
+
+def create_made(folder: Path, config: RunConfig, losses: list[float], *, finish: bool = True) -> Run:
+    """A run of this configuration whose evaluations every 10 steps are as given."""
     run = create_run(config, folder)
-    accuracy = (lambda x: 1 - x) if task != "qm9" else (lambda x: None)
+    accuracy = (lambda x: 1 - x) if config.task_name != "qm9" else (lambda x: None)
     rows = [row(10 * i, loss, accuracy(loss)) for i, loss in enumerate(losses, 1)]
     with open_for_writing(run) as writer:
         for each in rows:

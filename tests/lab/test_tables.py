@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from made import made_run
+from made import create_made, made_run
 
+from grokfast.lab.ablations import ablation_rows, ablations
 from grokfast.lab.config import LoopConfig, RunConfig, resolve
+from grokfast.lab.experiments import configuration
 from grokfast.lab.metrics import Crossing
 from grokfast.lab.paper import arm_config, arms
+from grokfast.lab.results_page import results_page
 from grokfast.lab.runs import create_run
-from grokfast.lab.tables import arm_rows, gather, mean, results_page, spread
+from grokfast.lab.tables import arm_rows, gather, mean, spread
 
 
 def test_arms_are_summed_up_over_seeds_beside_the_baseline_s_best(tmp_path: Path) -> None:
@@ -68,3 +71,17 @@ def test_median_and_range_of_crossings(steps: list[int | None], text: str) -> No
 def test_means_leave_out_what_is_missing() -> None:
     assert mean([None, 2.0], ".1f") == "2.0"
     assert mean([None], ".1f") == ""
+
+
+def test_an_ablation_has_a_line_for_each_value_that_was_run(tmp_path: Path) -> None:
+    gain = next(e for e in ablations() if e.name == "fig-ma-gain")
+    runs = [
+        create_made(tmp_path, configuration(gain, point, LoopConfig(steps=30)), [0.5, 0.01, 0.2])
+        for point in gain.points
+    ]
+    head, none, *others = ablation_rows(runs, gain)
+    assert none[: head.index("runs") + 1] == ["none", "0", "1"]
+    assert [line[0] for line in others] == [f"MA, window size 100, lamb {lamb:g}" for lamb in (1, 2, 5, 10)]
+    assert {line[head.index("steps to the level")] for line in others} == {"20"}
+    assert "### MA: the gain lambda" in results_page(runs)
+    assert ablation_rows(runs[:2], gain) == []

@@ -162,7 +162,7 @@ def command_response(args: argparse.Namespace) -> int:
 
 
 def command_results(args: argparse.Namespace) -> int:
-    from grokfast.lab.tables import recorded_runs, results_page, table_runs
+    from grokfast.lab.results_page import recorded_runs, results_page, table_runs
 
     folders = args.folders or [args.runs_dir]
     for folder in folders:

@@ -119,11 +119,14 @@ def arm_config(arm: Arm, loop: LoopConfig | None = None) -> RunConfig:
 
 def find_arm(config: RunConfig) -> Arm | None:
     """The arm that a run repeats, whatever its seed and length; None if it is another experiment."""
-    for arm in arms(config.task_name):
-        usual = complete(RunConfig(type(config.task)(), arm.filter, OptimConfig(weight_decay=arm.weight_decay)))
-        if (as_computed_usually(config), config.filter, config.optim) == (usual.task, usual.filter, usual.optim):
-            return arm
-    return None
+    found = (arm for arm in arms(config.task_name) if repeats(config, arm.filter, arm.weight_decay))
+    return next(found, None)
+
+
+def repeats(config: RunConfig, filter: FilterConfig, weight_decay: float) -> bool:
+    """Whether a run differs from its task's usual settings in this filter and weight decay alone."""
+    usual = complete(RunConfig(type(config.task)(), filter, OptimConfig(weight_decay=weight_decay)))
+    return (as_computed_usually(config), config.filter, config.optim) == (usual.task, usual.filter, usual.optim)
 
 
 def as_computed_usually(config: RunConfig) -> object:
