@@ -25,10 +25,11 @@ from torch.utils.data import DataLoader, Dataset
 
 import grokfast
 from grokfast.lab.config import FilterConfig, RunConfig, make_filter, resolve
+from grokfast.lab.machine import keep_freed_memory
+from grokfast.lab.optim import make_optimizers
 from grokfast.lab.tasks import TASKS, make_task
 from grokfast.lab.tasks.base import Task
 from grokfast.lab.tasks.mnist import CLASSES, MnistTask
-from grokfast.lab.train import keep_freed_memory, make_optimizers
 
 
 class Ours:

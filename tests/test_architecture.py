@@ -67,6 +67,14 @@ def test_core_modules_need_torch_and_the_standard_library_only(path: Path) -> No
     assert "scipy" not in {name.split(".")[0] for name in imports(path, top_level=True)}
 
 
+def test_the_optax_twins_import_jax_and_optax_only() -> None:
+    paths = sorted((SOURCE / "optax").glob("*.py"))
+    assert paths
+    for path in paths:
+        roots = {name.split(".")[0] for name in imports(path) if not name.startswith("grokfast.optax.")}
+        assert roots - sys.stdlib_module_names <= {"jax", "optax"}, path.name
+
+
 def test_filters_know_no_optimizer() -> None:
     for path in (SOURCE / "filters").glob("*.py"):
         assert not any(name.startswith("torch.optim") for name in imports(path))

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from torch.optim import LBFGS, Optimizer, SparseAdam
 
 from grokfast.attachment import Attachment, is_attached
 from grokfast.filters.base import Filter, check_choice, check_count
 from grokfast.stages import Trigger
+
+# By name: Accelerate need not be there.
+ACCELERATED = "accelerate.optimizer.AcceleratedOptimizer"
+ENGINES = {
+    "accelerate.utils.deepspeed.DeepSpeedOptimizerWrapper",
+    "accelerate.utils.megatron_lm.MegatronLMOptimizerWrapper",
+}
 
 
 def attach(
@@ -21,7 +28,7 @@ def attach(
     """Make an optimizer amplify slow gradients. Nothing else in the training script changes.
 
     Args:
-        optimizer: any first-order `torch.optim.Optimizer`.
+        optimizer: any first-order `torch.optim.Optimizer`, also as prepared by Accelerate.
         filter: what to add to the gradients, e.g. `grokfast.EMA(alpha=0.98, lamb=2.0)`.
         start: the step (from 0, counting those with a gradient for the filter) or the trigger (anything with `fired`
             and `streak`, e.g. `grokfast.Saturation`) from which on gradients are changed. Before that they pass as they
@@ -48,6 +55,7 @@ def attach(
         >>> optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
         >>> handle = grokfast.attach(optimizer, grokfast.EMA(alpha=0.98, lamb=2.0))
     """
+    optimizer = unwrap(optimizer)
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
     if not isinstance(filter, Filter):
@@ -56,10 +64,6 @@ def attach(
         raise TypeError("optimizer must be of first order: LBFGS runs several backward passes per step")
     if isinstance(optimizer, SparseAdam):
         raise TypeError("optimizer must take dense gradients: SparseAdam takes sparse ones only")
-    inner = getattr(optimizer, "optimizer", getattr(optimizer, "optim", None))
-    if isinstance(inner, Optimizer):
-        kind = type(optimizer).__name__
-        raise TypeError(f"optimizer must not be a wrapper: attach to the {type(inner).__name__} inside the {kind}")
     if is_attached(optimizer):
         raise ValueError("optimizer has a filter attached already: call remove() on its handle first")
     if not any(group["params"] for group in optimizer.param_groups):
@@ -68,3 +72,17 @@ def attach(
         check_count("start", start, low=0)
     check_choice("nonfinite", nonfinite, ("skip", "raise"))
     return Attachment(optimizer, filter, start, nonfinite)
+
+
+def unwrap(optimizer: Any) -> Any:
+    """The optimizer inside the one that Accelerate prepared; anything that is no wrapper as it is."""
+    kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(optimizer).__mro__}
+    kind = type(optimizer).__name__
+    if kinds & ENGINES:
+        raise TypeError(f"optimizer must take its steps itself: {kind} leaves them to an engine that bypasses filters")
+    inner = getattr(optimizer, "optimizer", getattr(optimizer, "optim", None))
+    if ACCELERATED in kinds:
+        return unwrap(inner)
+    if isinstance(inner, Optimizer):
+        raise TypeError(f"optimizer must not be a wrapper: attach to the {type(inner).__name__} inside the {kind}")
+    return optimizer

@@ -99,8 +99,9 @@ class Attachment:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes held by the filter's state."""
-        return sum(t.numel() * t.element_size() for state in self.state.values() for t in state.values())
+        """Bytes held by the filter's state; of sharded parameters, on this rank."""
+        tensors = [local(tensor) for state in self.state.values() for tensor in state.values()]
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
     def slow(self, param: Tensor) -> Tensor | None:
         """The slow part of a parameter's gradient as of the last step, without lamb; None before its first one."""
@@ -214,7 +215,8 @@ class Attachment:
         entries = [self._entry(param) for param in batch.params]
         for i, entry in enumerate(entries):
             if entry is None:
-                entries[i] = self._pending[batch.params[i]] = new_entry(self.filter, batch.grads[i])
+                entry = {**new_entry(self.filter, batch.grads[i]), **self._stamp()}
+                entries[i] = self._pending[batch.params[i]] = entry
         return cast("list[Entry]", entries)
 
     def _entries(self) -> Iterator[tuple[Tensor, Entry]]:
@@ -244,9 +246,7 @@ class Attachment:
     # Saving and loading -------------------------------------------------------------------------------------------
 
     def _after_state_dict(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
-        if isinstance(self.start, int):
-            return state_dict
-        stamp = {STREAK: self.start.streak}
+        stamp = self._stamp()
         state = {key: {**entry, **stamp} if COUNT in entry else entry for key, entry in state_dict["state"].items()}
         return {**state_dict, "state": state}
 
@@ -276,4 +276,8 @@ class Attachment:
             self.start.streak = int(newest.get(STREAK, self.start.streak))
         for param, entry in entries.items():
             entry.pop(STREAK, None)
-            self.optimizer.state[param].update(entry)
+            self.optimizer.state[param].update({**entry, **self._stamp()})
+
+    def _stamp(self) -> Entry:
+        """The trigger's progress. Entries in use have it too: flattened checkpoints restore no key but those."""
+        return {} if isinstance(self.start, int) else {STREAK: self.start.streak}

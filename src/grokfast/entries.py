@@ -18,7 +18,7 @@ PREFIX = "grokfast_"
 COUNT = "grokfast_count"  # gradients of this parameter that the filter has seen
 STEP = "grokfast_step"  # optimizer steps when it saw the last one
 SIGNATURE = "grokfast_signature"  # of the filter that made the state
-STREAK = "grokfast_streak"  # progress of the trigger that starts the second stage; in saved entries only
+STREAK = "grokfast_streak"  # progress of the trigger that starts the second stage; up to date in saved entries only
 Entry = dict[str, Any]
 
 

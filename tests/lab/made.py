@@ -7,11 +7,13 @@ import gzip
 import io
 import random
 from pathlib import Path
+from typing import Any
 
 import torch
+from tiny import tiny
 from torch import Tensor
 
-from grokfast.lab.config import LoopConfig, RunConfig
+from grokfast.lab.config import LoopConfig, RunConfig, fingerprint
 from grokfast.lab.metrics import Row
 from grokfast.lab.paper import arm_config, arms
 from grokfast.lab.runs import Run, create_run, open_for_writing
@@ -105,6 +107,21 @@ def write_imdb(folder: Path, content: bytes, name: str = "IMDB Dataset.csv") -> 
 
 def row(step: int, loss: float, accuracy: float | None) -> Row:
     return Row(step, loss, accuracy, loss, accuracy, 1.0, 1.0, None, 0.1, step, float(step))
+
+
+def swept_run(folder: Path, crossing: int, *, steps: int = 1000, evaluations: int = 100, **changes: Any) -> Run:
+    """A run of the tiny task that reaches its level at a given step, if it has so many; no two are alike."""
+    every = steps // evaluations
+    config = tiny(steps=steps, eval_every=every, **changes)
+    noise = random.Random(fingerprint(config))
+    grid = range(every, steps + 1, every)
+    rows = [row(step, 1.0 + noise.random(), 0.96 if step >= crossing else 0.9 * noise.random()) for step in grid]
+    run = create_run(config, folder)
+    with open_for_writing(run) as writer:
+        for each in rows:
+            writer.append(each)
+        writer.finish({}, summarize(config, rows, []))
+    return run
 
 
 def made_run(folder: Path, arm: str, seed: int, losses: list[float], *, task: str = "qm9", finish: bool = True) -> Run:

@@ -97,6 +97,30 @@ def test_a_click_in_the_legend_hides_a_curve(page: Any) -> None:
     assert any(state is True for state in visible())
 
 
+def test_the_keyboard_hides_and_shows_a_curve(page: Any) -> None:
+    summary, button = page.locator(".names summary").first, page.locator(".names button").first
+    summary.focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement === document.querySelector('.names button')")
+    name, chart = button.inner_text(), "document.querySelector('.plotly-graph-div')"
+    group = page.evaluate(f"{chart}.data.find(t => t.name === {json.dumps(name)}).legendgroup")
+    for key, pressed, visible in (("Space", "false", "legendonly"), ("Enter", "true", True)):
+        page.keyboard.press(key)
+        assert button.get_attribute("aria-pressed") == pressed
+        states = page.evaluate(f"{chart}.data.map(t => [t.legendgroup, t.visible ?? true])")
+        assert {state for of, state in states if of == group} == {visible}
+        assert {state for of, state in states if of != group} == {True}
+    page.locator(".legendtoggle").first.click()
+    page.wait_for_function("document.querySelector('.names button').getAttribute('aria-pressed') === 'false'")
+
+
+def test_buttons_show_the_names_of_runs_as_text(page: Any) -> None:
+    page.evaluate("document.querySelectorAll('.names').forEach(box => { box.open = true })")
+    assert HOSTILE in page.locator(".names button").all_inner_texts()
+    assert page.title() == "Grokfast: 5 runs"
+
+
 def test_the_axis_switch_turns_steps_linear_and_back(page: Any) -> None:
     button = page.locator("button[data-chart]").first
     for expected, pressed in (("linear", "true"), ("log", "false")):
@@ -113,6 +137,7 @@ def test_dark_mode_has_light_letters_in_charts_too(page: Any) -> None:
 
 @pytest.mark.parametrize("page", [360, 414, 768], indirect=True)
 def test_nothing_overflows_on_a_phone_and_no_text_lies_on_a_chart(page: Any) -> None:
+    page.evaluate("document.querySelectorAll('details').forEach(box => { box.open = true })")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.wait_for_timeout(300)
     overlaps = page.evaluate(

@@ -7,12 +7,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from made import made_run
+from made import made_run, swept_run
 from tiny import tiny
 
 from grokfast.lab.metrics import Row
 from grokfast.lab.report import write_figures, write_report
-from grokfast.lab.report.groups import POINTS, band, group_runs
+from grokfast.lab.report.groups import POINTS, band, group_runs, most_telling
 from grokfast.lab.runs import Run, create_run, open_for_writing
 from grokfast.lab.train import train
 
@@ -86,6 +86,31 @@ def test_long_curves_are_thinned_to_what_a_screen_shows(tmp_path: Path) -> None:
     assert found is not None
     assert len(found.steps) <= POINTS
     assert (found.steps[0], found.steps[-1]) == (10, 20_000)
+
+
+def test_thinning_keeps_spikes_and_crossings(tmp_path: Path) -> None:
+    losses = [0.5] * 2000
+    losses[777], losses[1333], losses[1500] = 0.9, 0.1, 0.04  # a spike up, a spike down, the crossing of 0.95
+    run = made_run(tmp_path, "Baseline", 0, losses, task="modmul")
+    found = band(group_runs([run])[0], "train_loss")
+    assert found is not None
+    assert len(found.steps) <= POINTS
+    assert {7780, 13340, 15010} <= set(found.steps.tolist())
+    assert (found.middle.min(), found.middle.max()) == pytest.approx((0.04, 0.9))
+
+
+def test_a_page_of_fifty_distinct_long_runs_stays_below_six_megabytes(tmp_path: Path) -> None:
+    runs = [
+        swept_run(tmp_path, 400 * i, steps=20_000, evaluations=2_000, filter="ema", lamb=i / 7, alpha=1 - 1 / (i + 3))
+        for i in range(1, 51)
+    ]
+    page, _ = write_report(runs, tmp_path / "out/index.html")
+    assert page.stat().st_size < 6_000_000
+    many = made_run(tmp_path, "Baseline", 0, [0.5] * 50, task="modmul")
+    kept, others = most_telling(group_runs([*runs, many]), 14)
+    assert (len(kept), len(others)) == (14, 37)
+    assert kept[-1].runs == [many]
+    assert [group.runs[0] for group in kept[:13]] == runs[:13]
 
 
 def test_nothing_to_show_is_an_error(tmp_path: Path) -> None:

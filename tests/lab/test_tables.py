@@ -12,7 +12,7 @@ from grokfast.lab.config import LoopConfig, RunConfig, resolve
 from grokfast.lab.experiments import configuration
 from grokfast.lab.metrics import Crossing
 from grokfast.lab.paper import arm_config, arms
-from grokfast.lab.results_page import results_page
+from grokfast.lab.results_page import MARKS, put_between, results_page, summary_table
 from grokfast.lab.runs import create_run
 from grokfast.lab.tables import arm_rows, gather, mean, spread
 
@@ -85,3 +85,14 @@ def test_an_ablation_has_a_line_for_each_value_that_was_run(tmp_path: Path) -> N
     assert {line[head.index("steps to the level")] for line in others} == {"20"}
     assert "### MA: the gain lambda" in results_page(runs)
     assert ablation_rows(runs[:2], gain) == []
+
+
+def test_the_summary_has_the_paper_s_number_of_each_task_and_goes_between_the_marks(tmp_path: Path) -> None:
+    runs = [made_run(tmp_path, "Baseline", 0, [0.5, 0.1], task="mnist"), made_run(tmp_path, "Grokfast", 0, [9.0, 4.0])]
+    table = summary_table(runs)
+    assert "| mnist | Baseline | 0.01 | 1 | steps to 0.85 | 20 | 44,022 |" in table
+    assert "| qm9 | Grokfast | 0.01 | 1 | lowest loss / variance |" in table
+    page = f"above\n{MARKS[0]}\nold\n{MARKS[1]}\nbelow\n"
+    assert put_between(page, table) == f"above\n{MARKS[0]}\n{table}\n{MARKS[1]}\nbelow\n"
+    with pytest.raises(ValueError, match="must hold"):
+        put_between("no marks", table)

@@ -10,9 +10,10 @@ from tiny import comparable, tiny
 
 import grokfast
 from grokfast.lab.metrics import Row
+from grokfast.lab.optim import make_optimizers
 from grokfast.lab.runs import Run, RunError, create_run
 from grokfast.lab.tasks.modular import ModularTask
-from grokfast.lab.train import Watcher, evaluation_steps, make_optimizers, train
+from grokfast.lab.train import Watcher, evaluation_steps, train
 
 
 def finish(directory: Path, **changes: Any) -> Run:

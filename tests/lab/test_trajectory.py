@@ -19,11 +19,9 @@ from grokfast.lab.analysis.trajectory import (
     deviation,
     distance_table,
     distances,
-    flatten_weights,
-    gram,
-    load_displacements,
     project,
 )
+from grokfast.lab.analysis.weights import flatten_weights, load_vectors, products
 from grokfast.lab.config import LoopConfig, RunConfig, to_json
 from grokfast.lab.metrics import Row
 from grokfast.lab.paper import arm_config, arms
@@ -154,12 +152,33 @@ def test_projection_is_the_svd_of_the_stacked_and_centred_displacements(runs_dir
     assert all(path.steps.tolist() == [0, 10, 20, 30, 40, 50] for path in found.paths)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 5, 6, 18, 100])
-def test_products_from_blocks_are_those_of_the_stacked_matrix(runs_dir: Path, rows: int) -> None:
+@pytest.mark.parametrize("columns", [1, 7, 20, 39, 40, 100])
+def test_products_from_blocks_are_those_of_the_stacked_matrix(runs_dir: Path, columns: int) -> None:
     walks = [wander(seed) for seed in range(3)]
     runs = [make_run(runs_dir, walk, config=tiny(snapshots=2, seed=i)) for i, walk in enumerate(walks)]
     plain = stacked(*walks)
-    np.testing.assert_allclose(gram(runs, memory=4 * (rows + 2) * plain[0].nbytes), plain @ plain.T, atol=1e-10)
+    found = products(runs, memory=8 * (len(plain) + 3) * columns)
+    np.testing.assert_allclose(found.inner, plain @ plain.T, atol=1e-10)
+    np.testing.assert_allclose(found.absolute, np.abs(plain).mean(1), atol=1e-12)
+
+
+def test_many_snapshots_are_read_once(runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [make_run(runs_dir, wander(seed, count=50), config=tiny(snapshots=2, seed=seed)) for seed in range(2)]
+    load, read = torch.load, list[Path]()
+    monkeypatch.setattr(torch, "load", lambda path, **options: (read.append(path), load(path, **options))[1])
+    known = products(runs)
+    project(runs, known=known)
+    distance_table(runs, known=known)
+    assert [deviation(run, known=known).steps[-1] for run in runs] == [490, 490]
+    assert len(read) == 2 * (50 + 1)  # the first of each run once more, for its shapes
+
+
+def test_what_is_known_of_several_runs_serves_each(runs_dir: Path) -> None:
+    runs = [make_run(runs_dir, wander(seed), config=tiny(snapshots=2, seed=seed)) for seed in range(2)]
+    known = products(runs)
+    assert distances(runs[1], known=known)[:3] == pytest.approx(distances(runs[1])[:3])
+    with pytest.raises(ValueError, match="run must be one of"):
+        distances(runs[0], known=products(runs[1:]))
 
 
 def test_products_stay_within_the_memory_given(runs_dir: Path) -> None:
@@ -167,7 +186,7 @@ def test_products_stay_within_the_memory_given(runs_dir: Path) -> None:
     memory = 24 * 20_000 * 8
     tracemalloc.start()
     try:
-        gram([run], memory=memory)
+        products([run], memory=memory)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -253,10 +272,11 @@ def test_a_run_without_its_start_or_any_evaluation_is_refused(runs_dir: Path) ->
 def test_a_trained_run_is_measured_from_its_own_snapshots(runs_dir: Path) -> None:
     run = create_run(tiny(snapshots=2, filter="ema"), runs_dir)
     train(run)
-    last = dict(load_displacements(run))[30]
+    kept = dict(load_vectors(run))
     found = distances(run, overfit_step=10)
     assert found.steps == (0, 10, 30)
-    assert found.ac == pytest.approx(float(np.linalg.norm(last)))
+    assert found.ac == pytest.approx(float(np.linalg.norm(kept[30] - kept[0])))
+    assert found.bc == pytest.approx(float(np.linalg.norm(kept[30] - kept[10])))
     assert found.ac <= found.ab + found.bc
     assert deviation(run).l2[-1] == found.ac
     assert not found.generalised

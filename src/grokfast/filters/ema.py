@@ -83,7 +83,7 @@ class EMA(Filter):
 
     @property
     def window_size(self) -> float:
-        """The window of the same reach by the paper's rule alpha^w = 0.1."""
+        """The window of the same reach by the authors' rule alpha^w = 0.1."""
         return math.log(0.1) / math.log(self.alpha) if self.alpha > 0 else 1.0
 
     @classmethod
@@ -98,7 +98,7 @@ class EMA(Filter):
 
     @classmethod
     def from_speedup(cls, speedup: float, **options: Any) -> EMA:
-        """The paper's rule for aiming at N times faster generalisation: alpha^N = 0.1."""
+        """The authors' rule (in their README) for aiming at N times faster generalisation: alpha^N = 0.1."""
         check_number("speedup", speedup, low=1.0)
         return cls.from_window(speedup, **options)
 

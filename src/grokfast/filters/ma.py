@@ -100,7 +100,7 @@ class MA(Filter):
 
     @property
     def alpha(self) -> float:
-        """The EMA memory of the same reach by the paper's rule alpha^w = 0.1."""
+        """The EMA memory of the same reach by the authors' rule alpha^w = 0.1."""
         return 0.1 ** (1 / self.window_size)
 
     @classmethod
@@ -115,7 +115,7 @@ class MA(Filter):
 
     @classmethod
     def from_speedup(cls, speedup: float, **options: Any) -> MA:
-        """The paper's rule for aiming at N times faster generalisation: w = N."""
+        """The authors' rule (in their README) for aiming at N times faster generalisation: w = N."""
         check_number("speedup", speedup, low=1.0)
         return cls(window_size=round(speedup), **options)
 

@@ -8,15 +8,37 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from grokfast.lab import commands
+from grokfast.lab import commands, parallel
 from grokfast.lab.config import FilterConfig, FilterName, LoopConfig, OptimConfig
 from grokfast.lab.flags import add_flags, default_hints
 from grokfast.lab.runs import RunError
+from grokfast.lab.suggest_command import add_suggest, command_suggest
+from grokfast.lab.sweep_command import add_engine_flags, add_spec_flags, command_sweep
 from grokfast.lab.tasks import TASKS
-from grokfast.lab.terminal import complain, one_line
+from grokfast.lab.terminal import complain, one_line, stop_on_interrupt
+from grokfast.lab.train import Watcher, follow
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; under torchrun rank 0 does, and the other ranks train along with it."""
+    with parallel.joined() as rank:
+        code = run_command(arguments) if rank == 0 else run_along(rank)
+    return parallel.end(code)
+
+
+def run_along(rank: int) -> int:
+    try:
+        with stop_on_interrupt() as interrupted:
+            follow(Watcher(should_stop=interrupted))
+        return 0
+    except (RunError, ValueError, OSError, RuntimeError) as error:
+        complain(f"rank {rank}: error: {one_line(error)}")
+        return 1
+    except KeyboardInterrupt:
+        return commands.INTERRUPTED
+
+
+def run_command(arguments: Sequence[str] | None) -> int:
     """Run one command; a mistake of the user gives one line on stderr and a non-zero exit code."""
     args = build_parser().parse_args(arguments)
     try:
@@ -70,12 +92,17 @@ def build_parser() -> argparse.ArgumentParser:
     figures.add_argument("names", nargs="*", metavar="RUN", help="default: all")
     figures.add_argument("-o", "--out", default="figures", metavar="DIR", help="default: figures")
     figures.add_argument("--format", choices=("png", "svg", "pdf"), default="png", help="default: png")
+    add_suggest(command("suggest", command_suggest, "propose a filter for a run without one, by the authors' rule"))
     add_response(added_commands)
+    add_sweep(added_commands)
     results = command(
         "results", commands.command_results, "the paper's arms over seeds, beside the published, as Markdown"
     )
     results.add_argument("folders", nargs="*", type=Path, metavar="DIR", help="folders of runs (default: --runs-dir)")
     results.add_argument("-o", "--out", type=Path, metavar="FILE", help="write there, with pictures beside it")
+    results.add_argument(
+        "--summary", type=Path, metavar="FILE", help="put a short table between the marks of this page"
+    )
     demo = command("demo", commands.command_demo, "see grokking happen, accelerated, in about two minutes")
     demo.set_defaults(runs_dir=Path("demo/runs"))
     again = command("reproduce", commands.command_reproduce, "run the experiments of the paper's figures and tables")
@@ -102,6 +129,25 @@ def add_response(parent: Any) -> None:
     response.add_argument("filter", choices=kinds, metavar="FILTER", help=", ".join(kinds))
     add_flags(response, FilterConfig, default_hints(TASKS["modmul"]), without=("filter", "two_stage"))
     response.add_argument("-o", "--out", type=Path, metavar="FILE", help="write a picture: png, svg or pdf")
+
+
+def add_sweep(parent: Any) -> None:
+    """`grokfast sweep modmul --filter ema --grid alpha=0.9,0.98 --seeds 3`, and `grokfast sweep --resume DIR`."""
+    help = "train many settings of a task, by grid or by search"
+    sweep = parent.add_parser("sweep", help=help, description=help[0].upper() + help[1:] + ".")
+    sweep.set_defaults(run=command_sweep, task=None)
+    sweep.usage = "grokfast sweep TASK [flags] | grokfast sweep --resume DIR [flags]"
+    sweep.add_argument("--resume", type=Path, metavar="DIR", help="join the sweep in DIR, or go on with it")
+    add_engine_flags(sweep)
+    tasks = sweep.add_subparsers(title="tasks", metavar="TASK")
+    for name, kind in TASKS.items():
+        doc = (kind.__doc__ or name).splitlines()[0].rstrip(".")
+        task = tasks.add_parser(name, help=doc[0].lower() + doc[1:], usage=f"grokfast sweep {name} [flags]")
+        task.set_defaults(task=name)
+        add_spec_flags(task)
+        add_engine_flags(task)
+        for part in (FilterConfig, OptimConfig, LoopConfig, kind):
+            add_flags(task, part, default_hints(kind))
 
 
 def add_output_flags(parser: argparse.ArgumentParser) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import sys
 from collections.abc import Callable, Generator
@@ -70,10 +69,8 @@ def command_resume(args: argparse.Namespace) -> int:
     if run.status == "complete":
         say(args, f"{run.name} is complete already")
         return report_result(args, run)
-    loop = run.config.loop
-    check_device(loop.device)
-    moved = dataclasses.replace(loop, data_dir=args.data_dir or loop.data_dir)
-    return train_run(args, run, task_of(dataclasses.replace(run.config, loop=moved)))
+    check_device(run.config.loop.device)
+    return train_run(args, run, data_dir=args.data_dir)
 
 
 def command_runs(args: argparse.Namespace) -> int:
@@ -117,7 +114,8 @@ def command_compare(args: argparse.Namespace) -> int:
         print(json.dumps([{**describe(run), "config": to_json(run.config), "summary": run.summary} for run in runs]))
         return 0
     flat = [flatten(to_json(run.config)) for run in runs]
-    differing = [key for key in flat[0] | flat[-1] if len({repr(f.get(key)) for f in flat}) > 1]
+    keys = dict.fromkeys(key for f in flat for key in f)
+    differing = [key for key in keys if len({repr(f.get(key)) for f in flat}) > 1]
     table = Table(title="what differs, and what came of it")
     table.add_column("")
     for run in runs:
@@ -162,22 +160,25 @@ def command_response(args: argparse.Namespace) -> int:
 
 
 def command_results(args: argparse.Namespace) -> int:
-    from grokfast.lab.results_page import recorded_runs, results_page, table_runs
+    from grokfast.lab.results_page import put_between, recorded_runs, results_page, summary_table, table_runs
 
     folders = args.folders or [args.runs_dir]
     for folder in folders:
         if not folder.is_dir():
             raise RunError(f"a folder of runs must exist, got {folder}")
     runs = readable([run for folder in folders for run in load_runs(folder)])
-    text = results_page(runs)
-    if not text:
+    kept = table_runs(runs)
+    if not kept:
         raise RunError("there is no complete run of one of the paper's arms: grokfast train ...")
+    if args.summary is not None:
+        page = put_between(args.summary.read_text(encoding="utf-8"), summary_table(runs))
+        write_atomically(args.summary, page.encode())
+        print(f"written: {args.summary}")
     if args.out is None:
-        print(text)
+        print(results_page(runs))
         return 0
     from grokfast.lab.report import write_figures
 
-    kept = table_runs(runs)
     also = [run for run in recorded_runs(runs) if run not in kept]
     drawn = write_figures(kept, args.out.parent / "figures", "png", also=also)
     write_atomically(args.out, results_page(runs, [path.relative_to(args.out.parent) for path in drawn]).encode())
@@ -231,11 +232,11 @@ def command_reproduce(args: argparse.Namespace) -> int:
 # Training with something to look at ---------------------------------------------------------------------------------
 
 
-def train_run(args: argparse.Namespace, run: Run, task: Task | None = None) -> int:
+def train_run(args: argparse.Namespace, run: Run, task: Task | None = None, data_dir: str | None = None) -> int:
     """Train a run to its end with progress; Ctrl-C leaves a checkpoint."""
     with stop_on_interrupt() as interrupted, plain_warnings(), progress_for(args, run) as on_row:
         watcher = Watcher(on_row=on_row, on_warning=complain, should_stop=interrupted)
-        complete = train(run, watcher, task=task)
+        complete = train(run, watcher, task=task, data_dir=data_dir)
     if not complete:
         complain(f"stopped at {progress_text(run)}: grokfast resume {run.name}{where(args)}")
         return INTERRUPTED

@@ -196,7 +196,7 @@ def train_one(config: RunConfig, folder: Path, label: str, *, quiet: bool, comma
     bar = Progress(label, config.loop.steps or 0, quiet=quiet)
     with stop_on_interrupt() as interrupted, plain_warnings(), bar:
         watcher = Watcher(on_row=bar.update, on_warning=complain, should_stop=interrupted)
-        if not train(run, watcher, task=task):
+        if not train(run, watcher, task=task, data_dir=config.loop.data_dir):
             raise KeyboardInterrupt
     return run
 

@@ -7,11 +7,16 @@ from pathlib import Path
 
 from grokfast.lab.ablations import ablation_rows, ablations
 from grokfast.lab.metrics import best
-from grokfast.lab.paper import REMARKS, find_arm
-from grokfast.lab.results import label, progress_text
+from grokfast.lab.paper import REMARKS, Published, find_arm
+from grokfast.lab.report.groups import group_runs
+from grokfast.lab.report.numbers import cost_rows, distance_rows
+from grokfast.lab.report.plots import kept_weights
+from grokfast.lab.results import by_task, crossing, label, progress_text, published_steps
 from grokfast.lab.runs import Run
-from grokfast.lab.tables import Group, arm_rows, gather
+from grokfast.lab.tables import Group, arm_rows, best_extra, gather, spread
 from grokfast.lab.tasks import TASKS
+
+MARKS = "<!-- results -->", "<!-- end of results -->"
 
 INTRODUCTION = """# Results
 
@@ -21,6 +26,15 @@ evaluated step at the level, "for good" the first from which on every evaluation
 evaluations. Values are means with standard deviations over seeds, of runs that did not stop at the level.
 """
 
+STATES = (
+    "A: initial weights, B: after overfitting, C: 500 steps after the level was reached. The published numbers break "
+    "the triangle inequality, as distances cannot; mean squares can."
+)
+TIMES = (
+    "the paper's is a GTX 1080 Ti. Times are those of the runs, whatever else the machine did meanwhile: ratios taken "
+    "in one run are in benchmarks/."
+)
+
 
 def results_page(runs: Sequence[Run], pictures: Sequence[Path] = ()) -> str:
     """One table for each task that has runs of the paper's arms, with the pictures drawn of it; empty without any."""
@@ -29,8 +43,38 @@ def results_page(runs: Sequence[Run], pictures: Sequence[Path] = ()) -> str:
     if not any(parts.values()):
         return ""
     sections = [text + "\n" + drawn.pop(f"curves-{task}", "") for task, text in parts.items() if text]
+    swept = [drawn.pop(name) for name in list(drawn) if name.startswith("sweep")]
     rest = ["## Filters, gradients, weights\n", *drawn.values()] if drawn else []
-    return "\n".join([INTRODUCTION, *sections, *ablation_sections(runs), *rest])
+    return "\n".join([INTRODUCTION, *sections, *ablation_sections(runs), *swept, *costs(runs), *rest, *distances(runs)])
+
+
+def summary_table(runs: Sequence[Run]) -> str:
+    """All arms in one short table, each by the number that the paper gives of its task."""
+    rows = [[task, *line] for task in TASKS for line in map(summary_row, gather(runs, task))]
+    return as_markdown([["task", "arm", "weight decay", "runs", "number", "measured", "paper"], *rows])
+
+
+def summary_row(group: Group) -> list[str]:
+    arm, runs = group
+    paper = arm.published or Published("")
+    match arm.task:
+        case "qm9":
+            told = ("lowest loss / variance", best_extra(runs, "loss_over_variance"), paper.loss)
+        case "imdb":
+            told = ("best accuracy of a batch", best_extra(runs, "batch_accuracy_best"), paper.accuracy)
+        case _:
+            level = runs[0].config.task.defaults().level
+            told = (f"steps to {level:g}", spread([crossing(run) for run in runs]), published_steps(arm))
+    return [arm.name, f"{arm.weight_decay:g}", str(len(runs)), *("" if t is None else str(t) for t in told)]
+
+
+def put_between(text: str, table: str) -> str:
+    """A page with this table where its two marks are; ValueError where they are not."""
+    before, opening, rest = text.partition(MARKS[0])
+    _, closing, after = rest.partition(MARKS[1])
+    if not closing:
+        raise ValueError(f"the page must hold {MARKS[0]} and after it {MARKS[1]}, got neither or one")
+    return f"{before}{opening}\n{table}\n{closing}{after}"
 
 
 def table_runs(runs: Sequence[Run]) -> list[Run]:
@@ -56,6 +100,23 @@ def ablation_sections(runs: Sequence[Run]) -> list[str]:
     found = {experiment: ablation_rows(runs, experiment) for experiment in ablations()}
     parts = [f"### {e.title} ({e.where})\n\n{as_markdown(lines)}\n" for e, lines in found.items() if lines]
     return ["## Ablations\n", *parts] if parts else []
+
+
+def costs(runs: Sequence[Run]) -> list[str]:
+    """Appendix D: what the arms of all tasks took."""
+    parts = {task: cost_rows(group_runs(kept)) for task, kept in by_task(table_runs(runs)).items()}
+    lines = [
+        ["task", *next(iter(parts.values()))[0]],
+        *([task, *line] for task, rows in parts.items() for line in rows[1:]),
+    ]
+    machine = table_runs(runs)[0].environment
+    where = f"Measured with torch {machine.get('torch')} on {machine.get('processor')}; {TIMES}"
+    return ["## Costs (Tables 3 to 6, Appendix D)\n", as_markdown(lines), f"\n{where}\n"]
+
+
+def distances(runs: Sequence[Run]) -> list[str]:
+    lines = distance_rows(kept_weights(recorded_runs(runs)))
+    return ["## Distances between the states (Table 2)\n", as_markdown(lines), f"\n{STATES}\n"] if lines else []
 
 
 def as_markdown(lines: Sequence[Sequence[str]]) -> str:

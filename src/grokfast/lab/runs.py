@@ -205,6 +205,10 @@ class Writer:
         self._metrics.truncate(0)
         return None
 
+    def resume(self, warn: Callable[[str], None]) -> tuple[dict[str, Any] | None, list[Row]]:
+        """The checkpoint to go on from, if there is one, and the evaluations before it."""
+        return self.load_checkpoint(warn), self.run.rows
+
     def finish(self, weights: dict[str, torch.Tensor], summary: dict[str, Any]) -> None:
         """Write the final weights and, last of all, the summary."""
         os.fsync(self._metrics.fileno())

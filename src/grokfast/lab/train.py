@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 from torch.nn.utils import clip_grad_norm_, get_total_norm
-from torch.optim import Optimizer
 
 import grokfast
-from grokfast.lab.config import PATIENCE, SATURATED, OptimConfig, RunConfig, make_filter
+from grokfast.lab import parallel
+from grokfast.lab.config import RunConfig, make_filter
 from grokfast.lab.data import check_same_data
+from grokfast.lab.machine import keep_freed_memory, peak_memory_bytes
 from grokfast.lab.metrics import Row, best, crossings, reaches
+from grokfast.lab.optim import make_optimizers, make_start
 from grokfast.lab.recording import GradientTap, save_snapshot, snapshot_steps
-from grokfast.lab.runs import Run, RunError, Writer, open_for_writing, peak_memory_bytes
+from grokfast.lab.runs import Run, RunError, Writer, open_for_writing
 from grokfast.lab.tasks import Task, make_task
 
 
@@ -31,25 +35,46 @@ class Watcher:
     should_stop: Callable[[], bool] = lambda: False
 
 
-def train(run: Run, watcher: Watcher | None = None, *, task: Task | None = None) -> bool:
+def train(
+    run: Run, watcher: Watcher | None = None, *, task: Task | None = None, data_dir: str | Path | None = None
+) -> bool:
     """Train a run from where it stands to its end; False if the watcher stopped it before (a checkpoint is left).
 
-    `task` is for those who have made it already, to see that its data can be read.
+    `task` is for those who have made it already, to see that its data can be read; `data_dir` is where the data lie if
+    not where they lay when the run began.
     """
     if run.status == "complete":
         raise RunError(f"{run.path} is complete already: grokfast show {run.name}")
-    if run.config.loop.threads is not None:
-        torch.set_num_threads(run.config.loop.threads)
-    keep_freed_memory()
-    task = task or task_of(run.config)
+    config, loop = run.config, run.config.loop
+    if data_dir is not None:
+        config = dataclasses.replace(config, loop=dataclasses.replace(loop, data_dir=str(Path(data_dir).absolute())))
+    set_up(config)
+    task = task or task_of(config)
     check_data_of(run, task)
-    with open_for_writing(run) as writer:
-        loop = Loop(run.config, task, writer, watcher or Watcher())
-        try:
-            return loop.go()
-        finally:
-            if loop.tap is not None:
-                loop.tap.close()
+    with open_for_writing(run) as writer, parallel.leading(config):
+        return go(config, task, writer, watcher or Watcher())
+
+
+def follow(watcher: Watcher) -> None:
+    """Train along with rank 0, run by run, until it is done; nothing is written here."""
+    while (config := parallel.hear()) is not None:
+        set_up(config)
+        go(config, task_of(config), None, watcher)
+
+
+def go(config: RunConfig, task: Task, writer: Writer | None, watcher: Watcher) -> bool:
+    loop = Loop(config, task, writer, watcher)
+    try:
+        return loop.go()
+    finally:
+        if loop.tap is not None:
+            loop.tap.close()
+
+
+def set_up(config: RunConfig) -> None:
+    if config.loop.threads is not None:
+        torch.set_num_threads(config.loop.threads)
+    keep_freed_memory()
 
 
 def check_data_of(run: Run, task: Task) -> None:
@@ -79,27 +104,25 @@ def task_of(config: RunConfig) -> Task:
 
 
 class Loop:
-    """One run in memory: task, optimizers, filter, and where it stands."""
+    """One run in memory: task, optimizers, filter, and where it stands; without a writer if another rank writes."""
 
-    def __init__(self, config: RunConfig, task: Task, writer: Writer, watcher: Watcher) -> None:
+    def __init__(self, config: RunConfig, task: Task, writer: Writer | None, watcher: Watcher) -> None:
         self.config, self.task, self.writer, self.watcher = config, task, writer, watcher
         self.params = [p for p in self.task.model.parameters() if p.requires_grad]
         self.optimizers = make_optimizers(self.task.model, config.optim, fused=not config.plain)
         filter, start = make_filter(config.filter), make_start(config.filter.two_stage)
         self.trigger = start if isinstance(start, grokfast.Saturation) else None
         self.handles = [grokfast.attach(o, filter, start=start) for o in self.optimizers] if filter else []
-        self.rows: list[Row] = []
         self.step, self.samples, self.seconds = 0, 0, 0.0
-        checkpoint = writer.load_checkpoint(watcher.on_warning)
+        checkpoint, self.rows = parallel.from_leader(writer and partial(writer.resume, watcher.on_warning))
         if checkpoint is not None:
             self._restore(checkpoint)
-        loop, folder = config.loop, writer.run.path
-        self.snapshots = set(snapshot_steps(loop.snapshots, loop.steps or 1)) if loop.snapshots else set[int]()
-        self.tap = (
-            GradientTap(folder, task.model, count=loop.gradients, seed=loop.seed, step=self.step)
-            if loop.gradients
-            else None
-        )
+        loop, self.snapshots, self.tap = config.loop, set[int](), None
+        if writer is not None and loop.snapshots:
+            self.snapshots = set(snapshot_steps(loop.snapshots, loop.steps or 1))
+        if writer is not None and loop.gradients:
+            sampled = {"count": loop.gradients, "seed": loop.seed, "step": self.step}
+            self.tap = GradientTap(writer.run.path, task.model, **sampled)
 
     def go(self) -> bool:
         """Train to `until` or to the end of the budget; False if asked to stop before."""
@@ -113,17 +136,20 @@ class Loop:
             self.seconds = before + time.perf_counter() - began
             row = row._replace(seconds=self.seconds)
             self.rows.append(row)
-            self.writer.append(row)
+            if self.writer is not None:
+                self.writer.append(row)
             self.watcher.on_row(row)
-            if finished(self.config, self.rows):
+            if parallel.from_leader(lambda: finished(self.config, self.rows)):
                 break
-            stop = self.watcher.should_stop()
-            if stop or time.perf_counter() - saved >= self.config.loop.checkpoint_seconds:
+            stop = parallel.any_rank(self.watcher.should_stop())
+            due_save = time.perf_counter() - saved >= self.config.loop.checkpoint_seconds
+            if self.writer is not None and (stop or due_save):
                 self.writer.save_checkpoint(self.step, self._state())
                 saved = time.perf_counter()
             if stop:
                 return False
-        self.writer.finish(self.task.model.state_dict(), summarize(self.config, self.rows, self.handles))
+        if self.writer is not None:
+            self.writer.finish(self.task.model.state_dict(), summarize(self.config, self.rows, self.handles))
         return True
 
     def _train_to(self, due: int) -> Row:
@@ -134,21 +160,23 @@ class Loop:
         while self.step < due:
             lr = self._set_learning_rate(self.step)
             batch = self.task.next_batch()
-            loss, correct = self.task.loss(batch)
-            loss.backward()
+            mine = parallel.share(batch)
+            if len(mine):
+                loss, correct = self.task.loss(mine)
+                loss.backward()
+                loss_sum += loss.detach() * len(mine)
+                correct_sum += 0 if correct is None else correct
+            parallel.sum_gradients(self.params, len(mine) / len(batch))
             if self.config.optim.clip_norm:
                 clip_grad_norm_(self.params, self.config.optim.clip_norm)
             self.step += 1
             if self.step == due:
                 grad_norm = get_total_norm([p.grad for p in self.params if p.grad is not None])
             self._update()
-            size = len(batch)
-            samples += size
-            loss_sum += loss.detach() * size
-            if correct is not None:
-                correct_sum += correct
+            samples += len(batch)
         self.samples += samples
-        return self._look(float(loss_sum) / samples, float(correct_sum) / samples, float(grad_norm), lr)
+        loss, accuracy = (float(parallel.total(part)) / samples for part in (loss_sum, correct_sum))
+        return self._look(loss, accuracy, float(grad_norm), lr)
 
     def _update(self) -> None:
         """Let the optimizers step, with the filter inside, and record what is to be recorded."""
@@ -163,7 +191,7 @@ class Loop:
         self._keep_weights()
 
     def _keep_weights(self) -> None:
-        if self.step in self.snapshots:
+        if self.writer is not None and self.step in self.snapshots:
             save_snapshot(self.writer.run.path, self.step, self.task.model)
 
     def _look(self, train_loss: float, train_accuracy: float, grad_norm: float, lr: float) -> Row:
@@ -215,46 +243,6 @@ class Loop:
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         self.task.load_state_dict(state["task"])
-        self.rows = self.writer.run.rows
-
-
-def keep_freed_memory() -> None:
-    """Let glibc keep what tensors free: by default it gives large blocks back to the system and faults them in anew.
-
-    Freeing one large block raises its threshold for doing so, up to 32 MiB. Elsewhere this does nothing.
-    """
-    torch.empty(31 << 18)  # 31 MiB
-
-
-def make_optimizers(model: nn.Module, config: OptimConfig, *, fused: bool) -> list[Optimizer]:
-    """The optimizer a configuration names; Muon takes the hidden matrices and AdamW all else."""
-    assert config.lr is not None
-    assert config.betas is not None
-    decay: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
-    adam: dict[str, Any] = {**decay, "betas": config.betas}
-    match config.optimizer:
-        case "adam":
-            return [torch.optim.Adam(model.parameters(), **adam, fused=fused or None)]
-        case "adamw":
-            return [torch.optim.AdamW(model.parameters(), **adam, fused=fused or None)]
-        case "nadam":
-            return [torch.optim.NAdam(model.parameters(), **adam)]
-        case "sgd":
-            return [torch.optim.SGD(model.parameters(), **decay, momentum=config.momentum, nesterov=config.nesterov)]
-        case "muon":
-            tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
-            matrices = [p for p in model.parameters() if p.ndim == 2 and id(p) not in tables]
-            chosen = {id(p) for p in matrices}
-            rest = [p for p in model.parameters() if id(p) not in chosen]
-            return [torch.optim.Muon(matrices, **decay), torch.optim.AdamW(rest, **adam, fused=fused or None)]
-        case None:
-            raise ValueError("optimizer must be resolved, got None")
-
-
-def make_start(two_stage: int | str | None) -> int | grokfast.Saturation:
-    if two_stage == "auto":
-        return grokfast.Saturation(above=SATURATED, patience=PATIENCE)
-    return 0 if two_stage is None else int(two_stage)
 
 
 def evaluation_steps(config: RunConfig, epoch_steps: int, done: int) -> Iterator[int]:

@@ -8,22 +8,18 @@ initial weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
+from grokfast.lab.analysis.weights import Products, Vector, products, spans
 from grokfast.lab.config import title
 from grokfast.lab.metrics import reaches, validation
 from grokfast.lab.paper import as_computed_usually, find_arm
-from grokfast.lab.recording import OVERFIT_STEP, load_snapshots
-from grokfast.lab.runs import Run, RunError
-
-Vector = NDArray[np.float64]
-MEMORY = 512 << 20  # bytes that a projection may fill with weights
+from grokfast.lab.recording import OVERFIT_STEP
+from grokfast.lab.runs import Run
 
 
 class Spread(NamedTuple):
@@ -114,44 +110,22 @@ class Projection(NamedTuple):
     paths: list[Trajectory]
 
 
-def flatten_weights(weights: dict[str, Tensor]) -> Vector:
-    """All floating-point weights in one vector, in the order of their names; in float64, for the sums to come."""
-    kept = [weights[name] for name in sorted(weights) if weights[name].is_floating_point()]
-    return np.concatenate([tensor.detach().cpu().double().flatten().numpy() for tensor in kept])
-
-
-def load_vectors(run: Run) -> Iterator[tuple[int, Vector]]:
-    """The weights a run kept, one vector after another, the initial ones first."""
-    if not run.rows:
-        raise RunError(f"{run.name} has no evaluation yet: grokfast resume {run.name}")
-    for i, (step, weights) in enumerate(load_snapshots(run)):
-        if i == 0 and step != 0:
-            raise RunError(f"{run.name} must have kept its initial weights, the first are those of step {step:,}")
-        yield step, flatten_weights(weights)
-
-
-def load_displacements(run: Run) -> Iterator[tuple[int, Vector]]:
-    """The weights a run kept less its initial ones."""
-    vectors = load_vectors(run)
-    _, initial = next(vectors)
-    yield 0, np.zeros_like(initial)
-    yield from ((step, vector - initial) for step, vector in vectors)
-
-
-def distances(run: Run, *, overfit_step: int = OVERFIT_STEP) -> Distances:
+def distances(run: Run, *, overfit_step: int = OVERFIT_STEP, known: Products | None = None) -> Distances:
     """How far the states A, B and C of a run lie apart.
 
     Args:
         run: with snapshots.
         overfit_step: where to look for B; of two snapshots equally near the earlier one is taken.
+        known: products that have been computed, with those of this run among them.
     """
-    b_step, b, c_step, c = 0, np.zeros(0), 0, np.zeros(0)
-    for step, vector in load_displacements(run):
-        if step == 0 or abs(step - overfit_step) < abs(b_step - overfit_step):
-            b_step, b = step, vector
-        c_step, c = step, vector
-    ab, bc, ac = (float(np.linalg.norm(side)) for side in (b, c - b, c))
-    return Distances(ab, bc, ac, (0, b_step, c_step), len(c), *judge(run, c_step))
+    found = (known or products([run])).of(run)
+    steps, inner = found.steps[0], found.inner
+    b, c = int(np.abs(steps - overfit_step).argmin()), len(steps) - 1
+    # |c - b|^2 by the products; rounding must not make it negative.
+    squares = (inner[b, b], max(0.0, inner[c, c] + inner[b, b] - 2 * inner[b, c]), inner[c, c])
+    ab, bc, ac = (math.sqrt(square) for square in squares)
+    states = (0, int(steps[b]), int(steps[c]))
+    return Distances(ab, bc, ac, states, found.parameters, *judge(run, states[2]))
 
 
 def judge(run: Run, step: int) -> tuple[float | None, bool]:
@@ -162,9 +136,11 @@ def judge(run: Run, step: int) -> tuple[float | None, bool]:
     return validation(rows, measure)[-1], reaches(rows, run.config.level, measure)[-1]
 
 
-def distance_table(runs: Sequence[Run], *, overfit_step: int = OVERFIT_STEP) -> list[DistanceRow]:
+def distance_table(
+    runs: Sequence[Run], *, overfit_step: int = OVERFIT_STEP, known: Products | None = None
+) -> list[DistanceRow]:
     """Distances of runs gathered over seeds, published beside measured; of two runs of one seed the longer."""
-    return [distance_row(group, overfit_step) for group in gather(runs)]
+    return [distance_row(group, overfit_step, known) for group in gather(runs)]
 
 
 def gather(runs: Sequence[Run]) -> list[list[Run]]:
@@ -184,9 +160,9 @@ def worth(run: Run) -> tuple[bool, int]:
     return run.config.loop.snapshots is not None, rows[-1].step if rows else 0
 
 
-def distance_row(runs: list[Run], overfit_step: int) -> DistanceRow:
-    config, found = runs[0].config, [distances(run, overfit_step=overfit_step) for run in runs]
-    arm = find_arm(config)
+def distance_row(runs: list[Run], overfit_step: int, known: Products | None) -> DistanceRow:
+    found = [distances(run, overfit_step=overfit_step, known=known) for run in runs]
+    config, arm = runs[0].config, find_arm(runs[0].config)
     name = (arm.name if arm else title(config).removesuffix(f"-s{config.loop.seed}")) + ", plain path" * config.plain
     reached = [d.generalised for d in found]
     l2, squares = sum_up([d[:3] for d in found], reached), sum_up([d.mean_squares for d in found], reached)
@@ -213,17 +189,15 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(mean, math.sqrt(squares / (len(values) - 1)) if len(values) > 1 else None, len(values))
 
 
-def deviation(run: Run) -> Deviation:
-    """How far a run is from its initial weights, at each snapshot."""
-    steps, values = list[int](), list[tuple[float, float, float]]()
-    for step, moved in load_displacements(run):
-        steps.append(step)
-        values.append((float(np.linalg.norm(moved)), float(np.abs(moved).mean()), float(np.square(moved).mean())))
-    return Deviation(np.array(steps), *np.array(values).T)
+def deviation(run: Run, *, known: Products | None = None) -> Deviation:
+    """How far a run is from its initial weights, at each snapshot; `known` may hold its products."""
+    found = (known or products([run])).of(run)
+    squares = found.inner.diagonal()
+    return Deviation(found.steps[0], np.sqrt(squares), found.absolute, squares / found.parameters)
 
 
 def project(
-    runs: Sequence[Run], *, axes: Sequence[Run] | None = None, components: int = 2, memory: int = MEMORY
+    runs: Sequence[Run], *, axes: Sequence[Run] | None = None, components: int = 2, known: Products | None = None
 ) -> Projection:
     """Weights of several runs, each less its initial ones, on common principal axes.
 
@@ -235,45 +209,17 @@ def project(
         axes: those of the runs whose snapshots make the axes and the mean. By default all, as in the paper's appendix;
             its section 5 takes the baseline's.
         components: how many axes.
-        memory: bytes of weights to hold, though never less than a dozen vectors of all parameters. With less of it
-            snapshots are read more often: the first one again for every block of as many as fill a quarter of it.
+        known: the products of these runs, where they have been computed.
     """
-    check_alike(runs)
-    steps = [kept_steps(run) for run in runs]
-    chosen = choose_rows(runs, runs if axes is None else axes, [len(kept) for kept in steps])
+    found = known or products(runs)
+    chosen = choose_rows(runs, runs if axes is None else axes, [len(steps) for steps in found.steps])
     if not 1 <= components <= chosen.sum():
         raise ValueError(f"components must be in [1, {chosen.sum()}], the snapshots that make axes, got {components}")
-    explained, points = principal(gram(runs, memory=memory), chosen, components)
-    parts = np.split(points, np.cumsum([len(kept) for kept in steps])[:-1])
+    explained, points = principal(found.inner, chosen, components)
+    parts = [points[rows] for rows in spans(found.steps)]
     sign = np.where(parts[0][-1] < parts[0][0], -1.0, 1.0)  # an axis has none of its own
-    return Projection(
-        explained, [Trajectory(*each) for each in zip(runs, steps, [p * sign for p in parts], strict=True)]
-    )
-
-
-def check_alike(runs: Sequence[Run]) -> None:
-    """Raise RunError where two runs have no parameter space in common."""
-    if not runs:
-        raise ValueError("runs must be one or more, got none")
-    first = shapes(runs[0])
-    for run in runs[1:]:
-        if shapes(run) != first:
-            raise RunError(f"{runs[0].name} and {run.name} have parameters of different shapes, hence no common axes")
-
-
-def shapes(run: Run) -> dict[str, tuple[int, ...]]:
-    _, weights = next(load_snapshots(run))
-    return {name: tuple(tensor.shape) for name, tensor in weights.items()}
-
-
-def kept_steps(run: Run) -> NDArray[np.int64]:
-    """When a run kept its weights; RunError where they are no numbers any more."""
-    steps = list[int]()
-    for step, vector in load_vectors(run):
-        if not np.isfinite(vector).all():
-            raise RunError(f"{run.name} has diverged: its weights of step {step:,} are not finite")
-        steps.append(step)
-    return np.array(steps)
+    paths = zip(runs, found.steps, (part * sign for part in parts), strict=True)
+    return Projection(explained, [Trajectory(*path) for path in paths])
 
 
 def choose_rows(runs: Sequence[Run], axes: Sequence[Run], counts: Sequence[int]) -> NDArray[np.bool_]:
@@ -284,33 +230,13 @@ def choose_rows(runs: Sequence[Run], axes: Sequence[Run], counts: Sequence[int])
     return np.repeat([run.path in chosen for run in runs], counts)
 
 
-def gram(runs: Sequence[Run], *, memory: int = MEMORY) -> Vector:
-    """Products of all pairs of displacements, (snapshots, snapshots), from blocks of snapshots read again and again."""
-    _, initial = next(load_vectors(runs[0]))
-    # Alive at once: the block, another, the next one as vectors and stacked; and eight vectors on their way from disk.
-    size = max(1, memory // (4 * initial.nbytes) - 2)
-    rows = list[Vector]()
-    for i, block in enumerate(blocks(runs, size)):
-        before = [block @ other.T for other in islice(blocks(runs, size), i)]
-        rows.append(np.hstack([*before, block @ block.T]))  # (block, snapshots up to here)
-    lower = np.vstack([np.pad(row, ((0, 0), (0, rows[-1].shape[1] - row.shape[1]))) for row in rows])
-    return np.tril(lower) + np.tril(lower, -1).T
-
-
-def blocks(runs: Sequence[Run], size: int) -> Iterator[Vector]:
-    """The displacements of all runs, in order, up to `size` at a time: (block, parameters)."""
-    stream = (moved for run in runs for _, moved in load_displacements(run))
-    while (block := np.array(list(islice(stream, size)))).size:
-        yield block
-
-
-def principal(products: Vector, chosen: NDArray[np.bool_], components: int) -> tuple[Vector, Vector]:
+def principal(inner: Vector, chosen: NDArray[np.bool_], components: int) -> tuple[Vector, Vector]:
     """Explained parts of the variance, and points of all rows on the axes that the chosen rows make."""
-    shift = np.eye(len(products)) - chosen / chosen.sum()  # takes the mean of the chosen rows off each row
-    centred = shift @ products @ shift.T
+    shift = np.eye(len(inner)) - chosen / chosen.sum()  # takes the mean of the chosen rows off each row
+    centred = shift @ inner @ shift.T
     values, vectors = np.linalg.eigh(centred[np.ix_(chosen, chosen)])  # ascending
     values, vectors = values[::-1][:components], vectors[:, ::-1][:, :components]
     total = float(np.trace(centred[np.ix_(chosen, chosen)]))
-    real = values > len(products) * np.finfo(np.float64).eps * total  # the rest is rounding, and no axis
+    real = values > len(inner) * np.finfo(np.float64).eps * total  # the rest is rounding, and no axis
     scale = np.where(real, 1 / np.sqrt(np.where(real, values, 1.0)), 0.0)
     return np.where(real, values, 0.0) / (total or 1.0), centred[:, chosen] @ vectors * scale

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from grokfast.lab.report.figures import draw
 from grokfast.lab.report.page import write_page
-from grokfast.lab.report.plots import filter_plots, gradient_plots, task_plots, weight_plots
+from grokfast.lab.report.pictures import Picture
+from grokfast.lab.report.plots import filter_plots, gradient_plots, kept_weights, task_plots, weight_plots
+from grokfast.lab.report.sweep import sweep_plots
 from grokfast.lab.results import sort_out
 from grokfast.lab.runs import Run
 
@@ -30,5 +32,6 @@ def write_figures(runs: Sequence[Run], folder: Path, ending: str, *, also: Seque
     if not readable:
         raise ValueError("figures need at least one run, got none")
     folder.mkdir(parents=True, exist_ok=True)
-    plots = task_plots(readable) + filter_plots(readable) + gradient_plots(recorded) + weight_plots(recorded)
+    plots: list[Picture] = [*task_plots(readable), *sweep_plots(readable), *filter_plots(readable)]
+    plots += [*gradient_plots(recorded), *weight_plots(kept_weights(recorded))]
     return [draw([plot], folder / f"{plot.name}.{ending}") for plot in plots]

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import html
+import math
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from grokfast.lab.report.plots import Panel, Plot, Series
+from grokfast.lab.report.pictures import AXIS, NOT_REACHED, HeatMap, Panel, Parallel, Picture, Plot, Series, Tile, blend
 
-DASHES = {"solid": "solid", "dashed": "dash", "dotted": "dot", "marks": "solid"}
+DASHES = {"solid": "solid", "dashed": "dash", "dotted": "dot", "marks": "solid", "faint": "solid"}
+WIDTHS = {"solid": 2.2, "dashed": 1.2, "dotted": 1.2, "faint": 0.7}
 HEIGHT = 440
 
 
-def chart(plot: Plot) -> str:
+def chart(plot: Picture) -> str:
     """The plot as a division whose id is its name; the page brings the library."""
-    figure = make_subplots(rows=1, cols=len(plot.panels), horizontal_spacing=0.1)
-    for column, panel in enumerate(plot.panels, start=1):
-        add_panel(figure, panel, column)
+    figure = (
+        heat_map(plot) if isinstance(plot, HeatMap) else parallel(plot) if isinstance(plot, Parallel) else lines(plot)
+    )
     figure.update_layout(
         template="none",
         height=HEIGHT,
-        margin={"l": 60, "r": 15, "t": 15, "b": 45},
+        margin={"l": 60, "r": 85 if isinstance(plot, Parallel) else 15, "t": 15, "b": 45},
         legend={"orientation": "h", "y": -0.18},
         hovermode="closest",
         paper_bgcolor="rgba(0,0,0,0)",
@@ -32,6 +34,67 @@ def chart(plot: Plot) -> str:
     options = {"responsive": True, "displayModeBar": False}
     drawn = figure.to_html(full_html=False, include_plotlyjs=False, div_id=html.escape(plot.name), config=options)
     return f'<div role="figure" aria-label="{html.escape(plot.title)}">{drawn}</div>'
+
+
+def lines(plot: Plot) -> go.Figure:
+    figure = make_subplots(rows=1, cols=len(plot.panels), horizontal_spacing=0.1)
+    for column, panel in enumerate(plot.panels, start=1):
+        add_panel(figure, panel, column)
+    return figure
+
+
+def heat_map(plot: HeatMap) -> go.Figure:
+    """Three maps on each other: bright fields with black letters, dark ones with white, grey where none arrived."""
+    figure, (low, high) = go.Figure(), plot.extent
+    for ink, scale in (("black", "Viridis_r"), ("white", "Viridis_r"), ("white", [[0, NOT_REACHED], [1, NOT_REACHED]])):
+        arrived = scale == "Viridis_r"
+        shown = [[chosen(t, plot, ink=ink, arrived=arrived) for t in row] for row in plot.tiles]
+        tiles = go.Heatmap(
+            x=[html.escape(text) for text in plot.columns],
+            y=[html.escape(text) for text in plot.rows],
+            z=[[None if t is None else math.log10(t.steps or 1.0) for t in row] for row in shown],
+            zmin=low if arrived else 0,
+            zmax=max(high, low + 1e-9) if arrived else 1,
+            text=[["" if t is None else t.text for t in row] for row in shown],
+            customdata=[["" if t is None else html.escape(t.more) for t in row] for row in shown],
+            texttemplate="%{text}",
+            textfont={"color": ink},
+            hovertemplate="%{customdata}<extra></extra>",
+            colorscale=scale,
+            showscale=False,
+            hoverongaps=False,
+            xgap=2,
+            ygap=2,
+        )
+        figure.add_trace(tiles)
+    for name, update in ((plot.x, figure.update_xaxes), (plot.y, figure.update_yaxes)):
+        title = {"text": html.escape(name), "standoff": 12}
+        update(type="category", title=title, showgrid=False, automargin=True)
+    return figure
+
+
+def chosen(tile: Tile | None, plot: HeatMap, *, ink: str, arrived: bool) -> Tile | None:
+    fits = tile is not None and (tile.steps is not None) == arrived and plot.ink(tile) == ink
+    return tile if fits else None
+
+
+def parallel(plot: Parallel) -> go.Figure:
+    figure, right = go.Figure(), len(plot.beams) - 1
+    for i, (heights, shade, text) in enumerate(plot.strands):
+        width = 4 if i == len(plot.strands) - 1 else 1.2
+        line = {"color": blend(shade), "width": width, "dash": "dot" if shade is None else "solid"}
+        hover = f"{html.escape(text)}<extra></extra>"
+        figure.add_trace(go.Scatter(y=heights, mode="lines", line=line, hovertemplate=hover, showlegend=False))
+    for place, beam in enumerate(plot.beams):
+        heights, texts = zip(*beam.ticks, strict=True)
+        look: dict[str, Any] = {"mode": "lines+markers+text", "text": texts, "textposition": "middle right"}
+        look |= {"line": {"color": AXIS, "width": 1}, "hoverinfo": "skip", "showlegend": False, "cliponaxis": False}
+        figure.add_trace(go.Scatter(x=[place] * len(heights), y=heights, **look))
+    names = [html.escape(beam.name) for beam in plot.beams]
+    figure.update_xaxes(tickvals=list(range(len(names))), ticktext=names, showgrid=False, zeroline=False)
+    figure.update_xaxes(range=[-0.1, right])
+    figure.update_yaxes(visible=False, range=[-0.06, 1.06])
+    return figure
 
 
 def add_panel(figure: go.Figure, panel: Panel, column: int) -> None:
@@ -54,9 +117,9 @@ def traces(series: Series, panel: Panel) -> list[go.Scatter]:
         marks = go.Scatter(x=list(series.x), y=list(series.y), mode=mode, marker=look, hovertemplate=hover, **common)
         return [marks.update(texts)]
     dash = "dashdot" if series.again and series.style == "solid" else DASHES[series.style]
-    line = {"color": series.colour, "dash": dash, "width": 2.2 if series.style == "solid" else 1.2}
+    line = {"color": series.colour, "dash": dash, "width": WIDTHS[series.style]}
     shown = {**common, "showlegend": series.named}
-    drawn = go.Scatter(x=series.x, y=series.y, mode="lines", line=line, hovertemplate=hover, **shown)
+    drawn = go.Scatter(x=light(series.x), y=light(series.y), mode="lines", line=line, hovertemplate=hover, **shown)
     return [*band_trace(series, common), drawn]
 
 
@@ -65,8 +128,14 @@ def band_trace(series: Series, common: dict[str, Any]) -> list[go.Scatter]:
     if series.low is None or (series.low == series.high).all():
         return []
     red, green, blue = (int(series.colour[i : i + 2], 16) for i in (1, 3, 5))
-    x, y = np.concatenate([series.x, series.x[::-1]]), np.concatenate([series.high, series.low[::-1]])
+    x, y = light(np.concatenate([series.x, series.x[::-1]])), np.concatenate([series.high, series.low[::-1]])
     fill = f"rgba({red},{green},{blue},0.18)"
     return [
         go.Scatter(x=x, y=y, fill="toself", fillcolor=fill, mode="lines", line={"width": 0}, hoverinfo="skip", **common)
     ]
+
+
+def light(values: Any) -> Any:
+    """The same in half the bytes: no screen shows more digits."""
+    array = np.asarray(values)
+    return array.astype(np.float32) if array.dtype == np.float64 else array

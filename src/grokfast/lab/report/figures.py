@@ -6,15 +6,18 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.patches import Rectangle
 
-from grokfast.lab.report.plots import Panel, Plot, Series
+from grokfast.lab.report.pictures import AXIS, NOT_REACHED, HeatMap, Panel, Parallel, Picture, Plot, Series, blend
 
-LINES = {"solid": "-", "dashed": "--", "dotted": ":"}
+LINES = {"solid": "-", "dashed": "--", "dotted": ":", "faint": "-"}
+WIDTHS = {"solid": 1.8, "dashed": 1.0, "dotted": 1.0, "faint": 0.5}
 
 
-def draw(plots: Sequence[Plot], path: Path) -> Path:
+def draw(plots: Sequence[Picture], path: Path) -> Path:
     """Write plots below each other into one picture, which appears whole or not at all."""
     figure = Figure(figsize=(11, 4.6 * max(1, len(plots))), layout="constrained")
     if not plots:
@@ -28,15 +31,54 @@ def draw(plots: Sequence[Plot], path: Path) -> Path:
     return path
 
 
-def draw_plot(figure: SubFigure, plot: Plot) -> None:
+def draw_plot(figure: SubFigure, plot: Picture) -> None:
+    figure.suptitle(plot.title, fontsize=9)
+    match plot:
+        case HeatMap():
+            draw_heat_map(figure.subplots(), plot)
+        case Parallel():
+            draw_parallel(figure.subplots(), plot)
+        case Plot():
+            draw_lines(figure, plot)
+
+
+def draw_lines(figure: SubFigure, plot: Plot) -> None:
     grid = figure.subplots(1, len(plot.panels), squeeze=False)[0]
     for axes, panel in zip(grid, plot.panels, strict=True):
         draw_panel(axes, panel)
     named = [pair for axes in grid for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
-    figure.suptitle(plot.title, fontsize=9)
     if named:
         lines, names = zip(*named, strict=True)
         figure.legend(lines, names, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+
+
+def draw_heat_map(axes: Axes, plot: HeatMap) -> None:
+    """Log steps in colour with the numbers on it; grey where the level was not reached."""
+    logs = np.array([[np.log10(t.steps) if t is not None and t.steps else np.nan for t in row] for row in plot.tiles])
+    axes.pcolormesh(logs, cmap="viridis_r", edgecolors="white", linewidth=2)
+    for row, tiles in enumerate(plot.tiles):
+        for column, tile in enumerate(tiles):
+            if tile is not None and tile.steps is None:
+                axes.add_patch(Rectangle((column, row), 1, 1, facecolor=NOT_REACHED, edgecolor="white", linewidth=2))
+            if tile is not None:
+                where = (column + 0.5, row + 0.5)
+                axes.text(*where, tile.text, color=plot.ink(tile), ha="center", va="center", fontsize=8)
+    axes.set_xticks([i + 0.5 for i in range(len(plot.columns))], plot.columns)
+    axes.set_yticks([i + 0.5 for i in range(len(plot.rows))], plot.rows)
+    axes.set(xlabel=plot.x, ylabel=plot.y)
+
+
+def draw_parallel(axes: Axes, plot: Parallel) -> None:
+    for i, (heights, shade, _) in enumerate(plot.strands):
+        width = 3.0 if i == len(plot.strands) - 1 else 0.9
+        axes.plot(heights, color=blend(shade), linewidth=width, linestyle=":" if shade is None else "-")
+    for place, beam in enumerate(plot.beams):
+        axes.axvline(place, color=AXIS, linewidth=1)
+        for height, text in beam.ticks:
+            axes.annotate(text, (place, height), xytext=(4, 0), textcoords="offset points", fontsize=8, va="center")
+    axes.set_xticks(range(len(plot.beams)), [beam.name for beam in plot.beams])
+    axes.set_yticks([])
+    axes.set_xlim(-0.1, len(plot.beams) - 0.7)
 
 
 def draw_panel(axes: Axes, panel: Panel) -> None:
@@ -55,7 +97,7 @@ def draw_series(axes: Axes, series: Series) -> None:
             axes.annotate(text, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=8)
         return
     label = series.name if series.named else None
-    width = 1.8 if series.style == "solid" else 1.0
+    width = WIDTHS[series.style]
     line = "-." if series.again and series.style == "solid" else LINES[series.style]
     axes.plot(series.x, series.y, line, color=series.colour, linewidth=width, label=label)
     if series.low is not None:

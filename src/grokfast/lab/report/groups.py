@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grokfast.lab.config import RunConfig, fingerprint
+from grokfast.lab.headline import median
 from grokfast.lab.metrics import Row
 from grokfast.lab.paper import find_arm
-from grokfast.lab.results import label
+from grokfast.lab.results import crossing, label
 from grokfast.lab.runs import Run
 
-POINTS = 250  # of a curve in a page: more than a screen shows, few enough for a small file
+POINTS = 240  # of a curve in a page: about what a screen shows, few enough for a small file
+FAINT_POINTS = 60  # of one among many
 Curve = NDArray[np.float32]
 
 
@@ -69,8 +71,22 @@ def told_apart(groups: Sequence[Group]) -> list[Group]:
     ]
 
 
-def band(group: Group, field: str) -> Band | None:
-    """The curve of one field of the rows; None where the runs do not have it.
+def most_telling(groups: Sequence[Group], most: int) -> tuple[list[Group], list[Group]]:
+    """At most so many groups to look at, baselines and the paper's arms, then the fastest; and all others."""
+    if len(groups) <= most:
+        return list(groups), []
+
+    def late(i: int) -> tuple[bool, bool, float]:
+        steps, reached = median([crossing(run) for run in groups[i].runs])
+        config = groups[i].runs[0].config
+        return find_arm(config) is None and config.filter.filter is not None, not reached, steps
+
+    kept = set(sorted(range(len(groups)), key=late)[:most])
+    return [groups[i] for i in sorted(kept)], [group for i, group in enumerate(groups) if i not in kept]
+
+
+def band(group: Group, field: str, *, points: int = POINTS) -> Band | None:
+    """The curve of one field of the rows in at most so many points; None where the runs do not have it.
 
     A run that stopped when it had reached its level keeps its last value, as early stopping would. One that is not
     finished has no value beyond its end.
@@ -78,12 +94,14 @@ def band(group: Group, field: str) -> Band | None:
     curves = [(run, *curve) for run in group.runs if (curve := curve_of(run.rows, field)) is not None]
     if not curves:
         return None
-    steps = thin(np.unique(np.concatenate([steps for _, steps, _ in curves])))
+    steps = np.unique(np.concatenate([steps for _, steps, _ in curves]))
     table = np.stack([np.interp(steps, x, y, left=np.nan, right=beyond(run, y)) for run, x, y in curves])
     known = ~np.isnan(table).all(0)
-    table = table[:, known]
-    parts = (np.nanmedian(table, 0), np.nanmin(table, 0), np.nanmax(table, 0))
-    return Band(steps[known], *(part.astype(np.float32) for part in parts))
+    steps, table = steps[known], table[:, known]
+    middle, low, high = np.nanmedian(table, 0), np.nanmin(table, 0), np.nanmax(table, 0)
+    reached = [step for run in group.runs if (step := crossing(run).step) is not None]
+    kept = thin(steps, middle, points, always=np.searchsorted(steps, reached).clip(0, len(steps) - 1))
+    return Band(steps[kept], *(part[kept].astype(np.float32) for part in (middle, low, high)))
 
 
 def beyond(run: Run, values: NDArray[np.float64]) -> float:
@@ -98,9 +116,16 @@ def curve_of(rows: Sequence[Row], field: str) -> tuple[NDArray[np.int64], NDArra
     return np.array(steps), np.array(values, float)
 
 
-def thin(steps: NDArray[np.int64]) -> NDArray[np.int64]:
-    """At most POINTS of these steps, dense early and sparse late, with the first and the last."""
-    if len(steps) <= POINTS:
-        return steps
-    wanted = np.geomspace(max(1, steps[0]), steps[-1], POINTS)
-    return np.unique(steps[np.searchsorted(steps, wanted).clip(0, len(steps) - 1)])
+def thin(
+    steps: NDArray[np.int64], values: NDArray[np.float64], points: int, *, always: NDArray[np.intp]
+) -> NDArray[np.intp]:
+    """Which points to draw, dense early and sparse late: the lowest and the highest of each stretch, and both ends."""
+    if len(steps) <= points:
+        return np.arange(len(steps))
+    always = np.unique(always)[: points // 2]
+    edges = np.geomspace(max(1, steps[0]), steps[-1], (points - 2 - len(always)) // 2)
+    stretch = np.searchsorted(edges, steps)
+    order = np.lexsort((values, stretch))  # by stretch, then by value
+    first = np.flatnonzero(np.diff(stretch[order], prepend=-1))
+    last = np.append(first[1:], len(steps)) - 1
+    return np.unique(np.concatenate([order[first], order[last], always, [0, len(steps) - 1]]))

@@ -42,8 +42,38 @@ function turn(button) {
   button.setAttribute("aria-pressed", String(linear));
 }
 
+// The legend once more, as buttons that a keyboard reaches.
+function offer(chart) {
+  const entries = new Map();
+  chart.data.forEach((trace, i) => {
+    if (!trace.legendgroup) return;
+    const entry = entries.get(trace.legendgroup) ?? { traces: [], named: false };
+    entry.traces.push(i);
+    if (trace.showlegend) Object.assign(entry, { named: true, name: plain(trace.name) });
+    entries.set(trace.legendgroup, entry);
+  });
+  const named = [...entries.values()].filter((entry) => entry.named);
+  if (named.length < 2) return;
+  const box = document.createElement("details");
+  box.className = "names";
+  box.append(Object.assign(document.createElement("summary"), { textContent: "Show and hide curves" }));
+  const hidden = (entry) => chart.data[entry.traces[0]].visible === "legendonly";
+  for (const entry of named) {
+    entry.button = Object.assign(document.createElement("button"), { type: "button", textContent: entry.name });
+    entry.button.addEventListener("click", () => Plotly.restyle(chart, { visible: hidden(entry) ? true : "legendonly" }, entry.traces));
+    box.append(entry.button, " ");
+  }
+  const tell = () => named.forEach((entry) => entry.button.setAttribute("aria-pressed", String(!hidden(entry))));
+  chart.on("plotly_restyle", tell);
+  tell();
+  chart.closest("[role=figure]").after(box);
+}
+
+const plain = (name) => new DOMParser().parseFromString(name, "text/html").documentElement.textContent;
+
 for (const button of document.querySelectorAll("button[data-chart]")) button.addEventListener("click", () => turn(button));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
 addEventListener("resize", stack);
+charts().forEach(offer);
 paint();
 stack();

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,21 +9,23 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
-from grokfast.lab.analysis.trajectory import DistanceRow, Spread, distance_table
+from grokfast.lab.analysis.weights import Products
 from grokfast.lab.config import to_json
 from grokfast.lab.flags import command_line
 from grokfast.lab.headline import headline
-from grokfast.lab.paper import REMARKS, Costs, find_arm
+from grokfast.lab.paper import REMARKS
 from grokfast.lab.report.charts import chart
-from grokfast.lab.report.groups import Group, group_runs
-from grokfast.lab.report.plots import Plot, curves_plot, filter_plots, gradient_plots, keeping_weights, weight_plots
-from grokfast.lab.results import HEADINGS, by_task, cell, crossing, flatten, label, result
-from grokfast.lab.runs import Run, RunError, write_atomically
-from grokfast.lab.tables import arm_rows, spread
+from grokfast.lab.report.groups import group_runs
+from grokfast.lab.report.markup import SCROLL, escape, table
+from grokfast.lab.report.numbers import cost_rows, distance_rows
+from grokfast.lab.report.pictures import Picture
+from grokfast.lab.report.plots import curves_plot, filter_plots, gradient_plots, kept_weights, weight_plots
+from grokfast.lab.report.sweep_page import sweep_section
+from grokfast.lab.results import HEADINGS, by_task, cell, flatten, label, result
+from grokfast.lab.runs import Run, write_atomically
+from grokfast.lab.tables import arm_rows
 
 ASSETS = Path(__file__).parent
-SCROLL = 'class=scroll tabindex=0 role=region aria-label="table, scrolls sideways"'
-SIDES = ("AB", "BC", "AC")
 STEPS = (
     "Solid: validation, the median over seeds, with a band from the lowest to the highest; a run that stopped at its "
     "level keeps its last value. Dashed: training. Rings: the level is reached."
@@ -55,7 +56,7 @@ def write_page(runs: list[Run], out: Path, *, unreadable: Sequence[str] = ()) ->
 
 
 def page(runs: list[Run], unreadable: Sequence[str] = ()) -> str:
-    tasks = by_task(runs)
+    tasks, weights = by_task(runs), kept_weights(runs)
     summary = "".join(f"<li><b>{escape(task)}</b>: {escape(headline(group))}</li>" for task, group in tasks.items())
     sections = "".join(section(task, group) for task, group in tasks.items())
     return f"""<!doctype html>
@@ -69,7 +70,7 @@ adds the slow part of each gradient to it, ĝ = g + h ∗ g, to shorten the dela
 {sections}
 {extra("The filters", FILTERS, filter_plots(runs))}
 {extra("Gradients in frequency", GRADIENTS, gradient_plots(runs))}
-{extra("Weights in space", WEIGHTS, weight_plots(runs), distance_table_of(runs))}
+{extra("Weights in space", WEIGHTS, weight_plots(weights), distances(weights))}
 {not_shown(unreadable)}
 <section><h2>To repeat</h2>
 <pre>{commands(runs)}</pre>
@@ -87,6 +88,7 @@ def section(task: str, runs: list[Run]) -> str:
 {chart(plot) if plot.panels else "<p>No evaluation yet.</p>"}
 <p class="soft">{STEPS} Click a name to hide it, drag to zoom, double-click to reset.
 <button type="button" data-chart="{plot.name}" aria-pressed="false">Linear steps</button></p>
+{sweep_section(runs)}
 {over_seeds(runs, task)}
 <h3>Steps until the validation {measure} is {level:g}</h3>
 {table([list(HEADINGS), *(list(result(run)) for run in runs)])}
@@ -98,7 +100,7 @@ published number of the same setting.</p>
 </section>"""
 
 
-def extra(title: str, text: str, plots: Sequence[Plot], more: str = "") -> str:
+def extra(title: str, text: str, plots: Sequence[Picture], more: str = "") -> str:
     """A section that is there only where there is something to show."""
     if not plots:
         return ""
@@ -106,75 +108,15 @@ def extra(title: str, text: str, plots: Sequence[Plot], more: str = "") -> str:
     return f"<section><h2>{title}</h2><p class=soft>{text}</p>{drawn}{more}</section>"
 
 
-def distance_table_of(runs: list[Run]) -> str:
-    """Distances between the states A, B and C over seeds, beside the paper's."""
-    rows = distance_rows(keeping_weights(runs))
-    if not rows:
-        return ""
-    head = ["runs", *(f"{side}, {kind}" for kind in ("l2", "1000 x mean square", "paper") for side in SIDES)]
-    lines = [[row.name, *spreads(row)] for row in rows]
-    return f"<h3>Distances between the states</h3>{table([head, *lines])}"
-
-
-def distance_rows(runs: list[Run]) -> list[DistanceRow]:
-    try:
-        return distance_table(runs) if runs else []
-    except (RunError, ValueError):  # weights that were deleted, or have left the numbers
-        return []
-
-
-def spreads(row: DistanceRow) -> list[str]:
-    kinds = (row.l2, row.mean_squares, row.published)
-    return [spread_text(side) for kind in kinds for side in (kind if kind is not None else [None] * len(SIDES))]
-
-
-def spread_text(spread: Spread | None) -> str:
-    if spread is None or spread.mean is None:
-        return "-"
-    text = f"{spread.mean:.4g}" + (f" ± {spread.deviation:.2g}" if spread.deviation is not None else "")
-    return f"{text} (n = {spread.seeds})"
+def distances(weights: Sequence[Products]) -> str:
+    lines = distance_rows(weights)
+    return f"<h3>Distances between the states</h3>{table(lines)}" if lines else ""
 
 
 def over_seeds(runs: list[Run], task: str) -> str:
     lines = arm_rows(runs, task)
     remark = f"<p class=soft>{escape(REMARKS[task])} Values are of runs that did not stop at the level.</p>"
     return f"<h3>Over seeds, beside the paper</h3>{table(lines)}{remark}" if lines else ""
-
-
-def cost_rows(groups: Sequence[Group]) -> list[list[str]]:
-    """What each configuration took on this machine, the mean over seeds, and on the paper's."""
-    head = ["run", "steps to the level", "seconds to it", "ms per step, evaluations included", "peak memory, MB"]
-    paper = ["paper: seconds", "paper: ms per step", "paper: memory, MB"]
-    return [[*head, "filter's state, MB", *paper], *([g.name, *group_costs(g), *published_costs(g)] for g in groups)]
-
-
-def group_costs(group: Group) -> list[str]:
-    measured = zip(*(costs(run) for run in group.runs), strict=True)
-    return [spread([crossing(run) for run in group.runs]), *map(mean_text, measured)]
-
-
-def costs(run: Run) -> tuple[float | None, ...]:
-    rows, summary, step = run.rows, run.summary or {}, crossing(run).step
-    seconds = next((row.seconds for row in rows if row.step == step), None)
-    latency = 1e3 * rows[-1].seconds / rows[-1].step if rows else None
-    memory = [value / 2**20 if (value := summary.get(key)) else None for key in ("peak_memory_bytes", "filter_bytes")]
-    return seconds, latency, *memory
-
-
-def published_costs(group: Group) -> list[str]:
-    arm = find_arm(group.runs[0].config)
-    found = arm.published.costs if arm is not None and arm.published is not None else None
-    if found is None or group.runs[0].config.plain:
-        return [""] * len(Costs._fields)
-    return [mean_text([found.seconds]), mean_text([1e3 * found.step_seconds]), mean_text([found.memory_mb])]
-
-
-def mean_text(values: Sequence[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    if not known:
-        return "-"
-    middle = sum(known) / len(known)
-    return f"{middle:,.0f}" if middle >= 100 else f"{middle:.3g}"
 
 
 def settings(runs: list[Run]) -> str:
@@ -200,14 +142,6 @@ def not_shown(unreadable: Sequence[str]) -> str:
     return f"<section><h2>Not shown</h2><ul>{items}</ul></section>" if items else ""
 
 
-def table(lines: Sequence[Sequence[str]]) -> str:
-    """A table whose first line is its head and whose first column names the others; wide ones scroll by themselves."""
-    head = "".join(f"<th scope=col>{escape(text)}</th>" for text in lines[0])
-    rows = ((escape(line[0]), "".join(f"<td>{escape(text)}</td>" for text in line[1:])) for line in lines[1:])
-    body = "".join(f"<tr><th scope=row>{name}</th>{cells}</tr>" for name, cells in rows)
-    return f"<div {SCROLL}><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-
-
 def commands(runs: list[Run]) -> str:
     """The shortest command that repeats each run."""
     return escape("\n".join(dict.fromkeys(command_line(run.config) for run in runs)))
@@ -218,10 +152,6 @@ def machine(run: Run) -> str:
     if not found:
         return "On which machine this was measured is not known."
     return f"Measured with torch {found['torch']}, {found['processor']}, {found['cores']} cores."
-
-
-def escape(text: str) -> str:
-    return html.escape(text)
 
 
 def asset(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -11,57 +11,17 @@ import grokfast
 from grokfast.lab.analysis.frequency import response
 from grokfast.lab.analysis.spectrum import filtered_spectra, measured_gain, update_gain
 from grokfast.lab.analysis.trajectory import deviation, distances, project
+from grokfast.lab.analysis.weights import Products, products
 from grokfast.lab.config import make_filter
-from grokfast.lab.report.groups import Group, band, group_runs
+from grokfast.lab.report.groups import FAINT_POINTS, Group, band, group_runs, most_telling
+from grokfast.lab.report.pictures import COLOURS, Panel, Plot, Series
 from grokfast.lab.results import by_task, crossing, filter_name, label
 from grokfast.lab.runs import Run, RunError
 
-# After Okabe and Ito, safe for all eyes; some darker, and without yellow and black, to be seen on white and on dark.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#C05A8E", "#B8860B", "#3D9BD4", "#7F7F7F")
+MOST = 2 * len(COLOURS)  # curves that can be told apart; of more than that the rest is grey
 SEGMENT = 1024  # of spectra: shorter ones do not reach below the cutoff of the paper's filters
 FLOOR = 1e-3  # of gains in pictures: a zero of a filter would stretch the axis without end
-Style = Literal["solid", "dashed", "dotted", "marks"]
-
-
-class Series(NamedTuple):
-    """One line, or marks, in the colour of its number; those of one number are shown and hidden together."""
-
-    number: int
-    name: str
-    x: Any
-    y: Any
-    style: Style = "solid"
-    low: Any = None  # a band around the line
-    high: Any = None
-    texts: Sequence[str] = ()  # beside marks
-    named: bool = True  # in the legend
-
-    @property
-    def colour(self) -> str:
-        return COLOURS[self.number % len(COLOURS)]
-
-    @property
-    def again(self) -> bool:
-        """Whether the colours have come round: such a line is drawn otherwise, to tell it from the first."""
-        return self.number // len(COLOURS) % 2 == 1
-
-
-class Panel(NamedTuple):
-    """One pair of axes."""
-
-    x: str
-    y: str
-    series: list[Series]
-    log_x: bool = True
-    log_y: bool = False
-
-
-class Plot(NamedTuple):
-    """One or two panels side by side with one legend."""
-
-    name: str
-    title: str
-    panels: list[Panel]
+Made = TypeVar("Made")
 
 
 def curves_plot(groups: Sequence[Group], task: str) -> Plot:
@@ -75,6 +35,7 @@ def curves_plot(groups: Sequence[Group], task: str) -> Plot:
 def curve_series(groups: Sequence[Group], what: str) -> list[Series]:
     """Validation with its band, training dashed, and a mark at each crossing."""
     found: list[Series] = []
+    groups, others = most_telling(groups, MOST)
     for i, (name, _) in enumerate(groups):
         train, val = band(groups[i], f"train_{what}"), band(groups[i], f"val_{what}")
         if train is not None:
@@ -86,7 +47,25 @@ def curve_series(groups: Sequence[Group], what: str) -> list[Series]:
         if marks:
             steps, values = zip(*marks, strict=True)
             found.append(Series(i, name, steps, values, "marks", named=False))
-    return found
+    return faint_series(others, what, len(groups)) + found
+
+
+def faint_series(groups: Sequence[Group], what: str, number: int) -> list[Series]:
+    """Many curves as one line with gaps, in grey: they show where the crowd is, and take little space."""
+    bands = [found for group in groups if (found := band(group, f"val_{what}", points=FAINT_POINTS)) is not None]
+    if not bands:
+        return []
+    steps, values = (np.concatenate([append_gap(b[i]) for b in bands]) for i in (0, 1))
+    named = what == "accuracy" or no_accuracy(groups)
+    return [Series(number, f"{len(bands)} others", steps, values, "faint", named=named)]
+
+
+def append_gap(values: Any) -> Any:
+    return np.append(values, np.nan).astype(np.float32)
+
+
+def no_accuracy(groups: Sequence[Group]) -> bool:
+    return all(band(group, "val_accuracy") is None for group in groups)
 
 
 def crossing_marks(group: Group, what: str) -> list[tuple[int, float]]:
@@ -125,7 +104,8 @@ def theorem_plot(filters: Sequence[grokfast.Filter]) -> Plot:
     found: list[Series] = []
     for i, filter in enumerate(filters):
         gain = update_gain(filter, momentum=0.9)
-        found.append(Series(i, filter_name(filter), gain.frequency[1:], np.abs(gain.theory[1:])))
+        shown = np.unique(np.geomspace(1, len(gain.frequency) - 1, 400).astype(int))
+        found.append(Series(i, filter_name(filter), gain.frequency[shown], np.abs(gain.theory[shown])))
         every = slice(1, None, max(1, len(gain.frequency) // 40))
         found.append(
             Series(i, filter_name(filter), gain.frequency[every], np.abs(gain.measured[every]), "marks", named=False)
@@ -149,16 +129,16 @@ def spectrum_plot(run: Run) -> Plot:
     return Plot("spectrum", f"Spectrum of the gradients of {label(run)}", panels)
 
 
-def trajectory_plot(runs: Sequence[Run]) -> Plot:
+def trajectory_plot(known: Products) -> Plot:
     """Paths of the weights in the plane of most variance, with the states A, B and C; how far they get over time."""
     paths: list[Series] = []
     far: list[Series] = []
-    for i, (run, steps, points) in enumerate(project(runs).paths):
+    for i, (run, steps, points) in enumerate(project(known.runs, known=known).paths):
         name = label(run)
         paths.append(Series(i, name, points[:, 0], points[:, 1]))
-        states = [int(np.searchsorted(steps, step)) for step in distances(run).steps]
+        states = [int(np.searchsorted(steps, step)) for step in distances(run, known=known).steps]
         paths.append(Series(i, name, points[states, 0], points[states, 1], "marks", texts="ABC", named=False))
-        moved = deviation(run)
+        moved = deviation(run, known=known)
         far.append(Series(i, name, moved.steps[1:], moved.l2[1:], named=False))
     panels = [
         Panel("first principal axis", "second principal axis", paths, log_x=False),
@@ -181,32 +161,36 @@ def task_plots(runs: Sequence[Run]) -> list[Plot]:
 
 def filter_plots(runs: Sequence[Run]) -> list[Plot]:
     filters = filters_of(runs)[: len(COLOURS)]
-    return [response_plot(filters), theorem_plot(filters)] if filters else []
+    # The theorem is measured by training, which takes a second for each filter.
+    return [response_plot(filters), theorem_plot(filters[:3])] if filters else []
 
 
 def gradient_plots(runs: Sequence[Run]) -> list[Plot]:
-    """Spectra of the runs that recorded gradients, as far as they are long enough to have one."""
-    found = [attempt(spectrum_plot, run) for run in runs if run.config.loop.gradients]
+    """Spectra of the first runs that recorded gradients, as far as they are long enough to have one."""
+    found = [attempt(spectrum_plot, run) for run in [run for run in runs if run.config.loop.gradients][:MOST]]
     plots = [plot for plot in found if plot is not None]
     return [plot._replace(name=f"spectrum-{i}") for i, plot in enumerate(plots)]
 
 
-def weight_plots(runs: Sequence[Run]) -> list[Plot]:
-    """Trajectories of the runs that kept their weights, those of one model together."""
+def kept_weights(runs: Sequence[Run]) -> list[Products]:
+    """What the weights that runs kept have to say, those of one model together: read once, for pictures and tables."""
     alike: dict[Any, list[Run]] = {}
-    for run in keeping_weights(runs):
-        alike.setdefault(run.config.task, []).append(run)
-    found = [attempt(trajectory_plot, members) for members in alike.values()]
+    for run in runs:
+        if run.config.loop.snapshots and run.status == "complete":
+            alike.setdefault(run.config.task, []).append(run)
+    found = [attempt(products, members) for members in alike.values()]
+    return [known for known in found if known is not None]
+
+
+def weight_plots(weights: Sequence[Products]) -> list[Plot]:
+    """Trajectories, those of one model together."""
+    found = [attempt(trajectory_plot, known) for known in weights]
     plots = [plot for plot in found if plot is not None]
     return [plot._replace(name=f"trajectories-{i}") if i else plot for i, plot in enumerate(plots)]
 
 
-def keeping_weights(runs: Sequence[Run]) -> list[Run]:
-    return [run for run in runs if run.config.loop.snapshots and run.status == "complete"]
-
-
-def attempt(make: Callable[[Any], Plot], of: Any) -> Plot | None:
-    """A plot, or None of runs that are too short for it or have left the numbers."""
+def attempt(make: Callable[[Any], Made], of: Any) -> Made | None:
+    """What is made of runs, or None of those that are too short for it or have left the numbers."""
     try:
         return make(of)
     except (RunError, ValueError):

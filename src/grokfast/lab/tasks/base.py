@@ -65,9 +65,11 @@ class Evaluation(NamedTuple):
 
 
 class Batch(Protocol):
-    """Some examples; the loop asks only how many."""
+    """Some examples; the loop asks only how many and, where several ranks train, for a part of them."""
 
     def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice, /) -> Any: ...
 
 
 class Task(Protocol):

@@ -87,6 +87,9 @@ class ImdbBatch:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __getitem__(self, part: slice) -> ImdbBatch:
+        return ImdbBatch(self.tokens[part], self.lengths[part], self.labels[part])
+
     def take(self, index: Tensor) -> ImdbBatch:
         there = index.to(self.tokens.device)
         return ImdbBatch(self.tokens[there], self.lengths[index], self.labels[there])

@@ -92,6 +92,9 @@ class MnistBatch:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __getitem__(self, part: slice) -> MnistBatch:
+        return MnistBatch(self.images[part], self.labels[part])
+
 
 class MnistTask:
     """The first images of MNIST, its whole test set, and the MLP that learns them."""

@@ -92,6 +92,9 @@ class ModularBatch:
     def __len__(self) -> int:
         return len(self.answer)
 
+    def __getitem__(self, part: slice) -> ModularBatch:
+        return ModularBatch(self.left[part], self.right[part], self.answer[part])
+
 
 class ModularTask:
     """The equations of one operation, split at random, and the transformer that learns them.

@@ -100,6 +100,21 @@ class Qm9Batch:
     def __len__(self) -> int:
         return len(self.targets)
 
+    def __getitem__(self, part: slice) -> Qm9Batch:
+        first, last, _ = part.indices(len(self))
+        begin = int(self.sizes[:first].sum())
+        atoms = slice(begin, begin + int(self.sizes[first:last].sum()))
+        inside = (self.edges[0] >= atoms.start) & (self.edges[0] < atoms.stop)  # no edge leaves its molecule
+        return Qm9Batch(
+            atoms=self.atoms[atoms],
+            near=self.near[atoms],
+            edges=self.edges[:, inside] - begin,
+            bonds=self.bonds[inside],
+            owner=self.owner[atoms] - first,
+            sizes=self.sizes[part],
+            targets=self.targets[part],
+        )
+
 
 class Qm9Task:
     """The first molecules of QM9, split at random, and the graph network that learns one of their properties."""

@@ -1,0 +1,1 @@
+"""Grokfast inside other training loops: one module per host, each an extra."""

@@ -1,0 +1,197 @@
+"""Grokfast in Lightning: a callback that filters the gradients of every optimizer step of a fit exactly once."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from torch.optim import Optimizer
+
+from grokfast.attach import attach
+from grokfast.attachment import Attachment
+from grokfast.entries import COUNT, STREAK
+from grokfast.filters.base import Filter, check_choice, check_count
+from grokfast.stages import Trigger
+
+INSTALL = 'pip install "grokfast[lightning]"'
+
+
+def find_host() -> Any:
+    """The package to stand on: lightning or pytorch_lightning, of the two the one that is in use already."""
+    names = ("lightning.pytorch", "pytorch_lightning")
+    for name in sorted(names, key=lambda name: name not in sys.modules):
+        try:
+            host = importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name not in (name, name.split(".")[0]):
+                raise
+            continue
+        # Before 2.0 hooks took an optimizer index, and automatic optimization several optimizers.
+        if int(host.__version__.split(".")[0]) < 2:
+            raise ImportError(f"lightning must be >= 2.0, got {host.__version__}: {INSTALL}")
+        return host
+    raise ImportError(f"neither lightning nor pytorch_lightning is installed: {INSTALL}")
+
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+else:
+    Callback = find_host().Callback
+
+
+class GrokfastCallback(Callback):
+    """Make the optimizers of a Lightning module amplify slow gradients. Nothing else changes.
+
+    Args:
+        filter: what to add to the gradients, e.g. `grokfast.EMA(alpha=0.98, lamb=2.0)`.
+        start: the step or the trigger from which on gradients are changed, as in `grokfast.attach`.
+        nonfinite: what to do when a gradient holds an inf or a NaN, as in `grokfast.attach`.
+        order: which comes first, the filter or the clipping that the trainer does. `"clip-then-filter"` lets gradients
+            reach (1 + lamb) times `gradient_clip_val`; `"filter-then-clip"` keeps them within it.
+        optimizers: which of the optimizers that `configure_optimizers` returns, by index; all by default.
+
+    The filter is attached before a checkpoint is restored and detached at the end of `fit`. Its state lies in that of
+    the optimizer and stays there, so every checkpoint holds it, also one saved after `fit`.
+
+    `handles` holds what `grokfast.attach` returned, one handle per filtered optimizer, from the start of `fit` on.
+
+    Example:
+        >>> import grokfast
+        >>> from grokfast.integrations.lightning import GrokfastCallback
+        >>> callback = GrokfastCallback(grokfast.EMA(alpha=0.98, lamb=2.0))  # Trainer(callbacks=[callback])
+    """
+
+    def __init__(
+        self,
+        filter: Filter,
+        *,
+        start: int | Trigger = 0,
+        nonfinite: Literal["skip", "raise"] = "skip",
+        order: Literal["clip-then-filter", "filter-then-clip"] = "clip-then-filter",
+        optimizers: Sequence[int] | None = None,
+    ) -> None:
+        check_choice("order", order, ("clip-then-filter", "filter-then-clip"))
+        if optimizers is not None:
+            check_indices(optimizers)
+        self.filter, self.start, self.order, self.optimizers = filter, start, order, optimizers
+        self.nonfinite: Literal["skip", "raise"] = nonfinite
+        self.handles: list[Attachment] = []
+        self._watches: list[Any] = []  # hooks that see the steps of each handle's optimizer
+        self._spared: list[Optimizer] = []  # optimizers that are not to be filtered
+        self._due: set[Optimizer] = set()  # optimizers that must have stepped by the end of the batch
+        self._seen: set[Optimizer] = set()  # optimizers whose steps are known to run their hooks
+        self._backward = False  # whether this batch had a backward pass
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        # Here the optimizers exist and the state of a checkpoint has not been loaded yet.
+        self._detach()
+        check_strategy(trainer)
+        chosen = choose(trainer.optimizers, self.optimizers)
+        if self.order == "filter-then-clip":
+            check_filter_can_come_first(trainer, pl_module, chosen)
+        self.handles, self._due, self._seen = [], set(), set()
+        self._spared = [optimizer for optimizer in trainer.optimizers if optimizer not in chosen]
+        for optimizer in chosen:
+            self.handles.append(attach(optimizer, self.filter, start=self.start, nonfinite=self.nonfinite))
+            self._watches.append(optimizer.register_step_post_hook(self._see))
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        self._backward = False
+
+    def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._backward = True
+
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
+        if optimizer in self._spared:
+            return
+        handle = next((handle for handle in self.handles if handle.optimizer is optimizer), None)
+        if handle is None:
+            kind = type(optimizer).__name__
+            raise RuntimeError(f"the {kind} that steps was not there at the start of fit, so it has no filter")
+        scaled = scaler_of(trainer) is not None
+        if scaled and not self._backward:
+            # training_step returned None. Lightning leaves the gradients scaled and does not step.
+            return
+        if optimizer not in self._seen and not (scaled and has_nonfinite(optimizer)):
+            self._due.add(optimizer)
+        if self.order == "filter-then-clip":
+            handle.apply()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        for optimizer in self._due - self._seen:
+            kind = type(optimizer).__name__
+            raise RuntimeError(f"the {kind} stepped without running its step hooks, so the filter was bypassed")
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._detach()
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._detach()
+
+    def _see(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._seen.add(optimizer)
+
+    def _detach(self) -> None:
+        for handle, watch in zip(self.handles, self._watches, strict=False):
+            watch.remove()
+            detach(handle)
+        self._watches = []
+
+
+def check_indices(optimizers: Sequence[int]) -> None:
+    if not isinstance(optimizers, Sequence) or not optimizers:
+        raise ValueError(f"optimizers must be None or indices such as (0,), got {optimizers!r}")
+    for index in optimizers:
+        check_count("optimizers", index, low=0)
+
+
+def choose(optimizers: Sequence[Optimizer], indices: Sequence[int] | None) -> list[Optimizer]:
+    """The optimizers to filter."""
+    if not optimizers:
+        raise ValueError("configure_optimizers must return at least one optimizer to filter, got none")
+    for index in indices or ():
+        if index >= len(optimizers):
+            raise ValueError(f"optimizers must be indices in [0, {len(optimizers)}), got {index}")
+    return [optimizer for i, optimizer in enumerate(optimizers) if indices is None or i in indices]
+
+
+def check_strategy(trainer: Trainer) -> None:
+    """Refuse strategies under which gradients are not what the optimizer sees, or not whole tensors."""
+    kind = type(trainer.strategy).__name__
+    if trainer.strategy.handles_gradient_accumulation:
+        raise ValueError(f"strategy must leave gradients and steps to the optimizer, got {kind}, which has its own")
+    # By name: the trainer may be of the other package.
+    if any(base.__name__ == "FSDPStrategy" for base in type(trainer.strategy).__mro__):
+        raise ValueError(f"strategy must keep parameters whole or as DTensors (ModelParallelStrategy), got {kind}")
+
+
+def check_filter_can_come_first(trainer: Trainer, module: LightningModule, optimizers: Sequence[Optimizer]) -> None:
+    """Refuse set-ups in which no hook sees finished, unscaled gradients before they are clipped."""
+    if not module.automatic_optimization:
+        remedy = "call callback.handles[0].apply() before you clip"
+        raise ValueError(f"order must be 'clip-then-filter' with manual optimization: {remedy}")
+    if scaler_of(trainer) is not None and any(getattr(o, "_step_supports_amp_scaling", False) for o in optimizers):
+        raise ValueError("order must be 'clip-then-filter' with a fused optimizer under 16-mixed: it unscales late")
+
+
+def scaler_of(trainer: Trainer) -> Any:
+    return getattr(trainer.precision_plugin, "scaler", None)
+
+
+def has_nonfinite(optimizer: Optimizer) -> bool:
+    grads = (param.grad for group in optimizer.param_groups for param in group["params"])
+    return not all(grad is None or grad.is_sparse or bool(grad.isfinite().all()) for grad in grads)
+
+
+def detach(handle: Attachment) -> None:
+    """Take the filter off its optimizer but leave its state there, for checkpoints saved after `fit`."""
+    state = handle.optimizer.state
+    stamp = {} if isinstance(handle.start, int) else {STREAK: handle.start.streak}
+    kept = {param: {**entry, **stamp} for param, entry in state.items() if COUNT in entry}
+    handle.remove()
+    for param, entry in kept.items():
+        state[param].update(entry)

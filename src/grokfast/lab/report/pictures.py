@@ -1,0 +1,121 @@
+"""What a picture is made of, as data: charts.py draws it by plotly, for the page, figures.py by matplotlib."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+# After Okabe and Ito, safe for all eyes; some darker, and without yellow and black, to be seen on white and on dark.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#C05A8E", "#B8860B", "#3D9BD4", "#7F7F7F")
+NOT_REACHED = "#6b7280"  # grey, which is in no scale of ours; white letters on it can be read
+AXIS = "#7F7F7F"
+FAST, SLOW = (0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00)
+Style = Literal["solid", "dashed", "dotted", "marks", "faint"]  # faint: one of many, in grey
+
+
+class Series(NamedTuple):
+    """One line, or marks, in the colour of its number; those of one number are shown and hidden together."""
+
+    number: int
+    name: str
+    x: Any
+    y: Any
+    style: Style = "solid"
+    low: Any = None  # a band around the line
+    high: Any = None
+    texts: Sequence[str] = ()  # beside marks
+    named: bool = True  # in the legend
+
+    @property
+    def colour(self) -> str:
+        return AXIS if self.style == "faint" else COLOURS[self.number % len(COLOURS)]
+
+    @property
+    def again(self) -> bool:
+        """Whether the colours have come round: such a line is drawn otherwise, to tell it from the first."""
+        return self.number // len(COLOURS) % 2 == 1
+
+
+class Panel(NamedTuple):
+    """One pair of axes."""
+
+    x: str
+    y: str
+    series: list[Series]
+    log_x: bool = True
+    log_y: bool = False
+
+
+class Plot(NamedTuple):
+    """One or two panels side by side with one legend."""
+
+    name: str
+    title: str
+    panels: list[Panel]
+
+
+class Tile(NamedTuple):
+    """A field of a heat map: its steps, None where the level was not reached, and what stands on it and behind it."""
+
+    steps: float | None
+    text: str
+    more: str
+
+
+class HeatMap(NamedTuple):
+    """Steps over two numbers; None where a pair was not tried."""
+
+    name: str
+    title: str
+    x: str
+    y: str
+    columns: list[str]
+    rows: list[str]
+    tiles: list[list[Tile | None]]  # [row][column]
+
+    @property
+    def extent(self) -> tuple[float, float]:
+        """The logarithms of the fewest and the most steps."""
+        logs = [math.log10(t.steps) for row in self.tiles for t in row if t is not None and t.steps is not None]
+        return min(logs, default=0.0), max(logs, default=0.0)
+
+    def ink(self, tile: Tile) -> Literal["black", "white"]:
+        """The colour of letters that can be read on a field: the scale falls from yellow to dark purple."""
+        low, high = self.extent
+        return "white" if tile.steps is None or math.log10(tile.steps) - low > 0.55 * (high - low) else "black"
+
+
+class Beam(NamedTuple):
+    """A vertical axis of parallel coordinates, with texts at heights in [0, 1]."""
+
+    name: str
+    ticks: list[tuple[float, str]]
+
+
+class Strand(NamedTuple):
+    """One setting across all beams; its shade goes from 0, the fastest, to 1, and is None where it never arrived."""
+
+    heights: list[float]
+    shade: float | None
+    text: str
+
+
+class Parallel(NamedTuple):
+    """Parallel coordinates: one line for each setting, the best last."""
+
+    name: str
+    title: str
+    beams: list[Beam]
+    strands: list[Strand]
+
+
+Picture = Plot | HeatMap | Parallel
+
+
+def blend(shade: float | None) -> str:
+    """From blue, fast, to vermilion, slow: told apart by all eyes, seen on white and on dark. Grey: not arrived."""
+    if shade is None:
+        return AXIS
+    parts = (round((1 - shade) * a + shade * b) for a, b in zip(FAST, SLOW, strict=True))
+    return "#" + "".join(f"{part:02x}" for part in parts)

@@ -1,0 +1,84 @@
+"""A sweep on a Ray cluster: each run a task that may be done again, in a directory that all nodes see.
+
+This process asks the study and tells it; a task whose worker or node died is started anew by Ray and resumes its run.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from grokfast.lab.runs import RunError
+from grokfast.lab.sweep.local import POLL, cores
+from grokfast.lab.sweep.members import join, lives
+from grokfast.lab.sweep.space import Point
+from grokfast.lab.sweep.spec import load_spec
+from grokfast.lab.sweep.study import ATTEMPTS, Claim, Sweep, Tally
+from grokfast.lab.sweep.trial import Ending, carry_out
+from grokfast.lab.terminal import one_line, stop_on_interrupt
+
+
+def run_ray(
+    sweep: Sweep,
+    workers: int | None,
+    show: Callable[[Tally], None],
+    command: list[str] | None = None,
+    address: str | None = None,
+) -> bool:
+    """Train all that is left on a cluster, or on one made for it here; False if interrupted, with checkpoints left."""
+    connect(address)
+    try:
+        threads = sweep.spec.base.loop.threads or 1
+        gpus = int(sweep.spec.base.loop.device.startswith("cuda"))
+        task = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=ATTEMPTS)(carry_out_there)
+        at_once = workers or max(1, int(ray.cluster_resources().get("CPU", 1)) // threads)
+        with stop_on_interrupt() as interrupted, sweep.joined():
+            taken: dict[Any, Claim] = {}
+            with join(sweep.folder) as leader:
+                while not interrupted() and (taken or sweep.tally().left):
+                    while len(taken) < at_once and (claim := sweep.claim()):
+                        taken[task.remote(sweep.folder.absolute(), leader, claim.point, command)] = claim
+                    collect(sweep, taken)
+                    show(sweep.tally())
+            while taken:
+                collect(sweep, taken)
+            return not interrupted()
+    finally:
+        ray.shutdown()
+
+
+def connect(address: str | None) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    found = address or os.environ.get("RAY_ADDRESS")
+    if found is None:  # nothing goes through the object store but a name
+        options |= {"num_cpus": cores(), "include_dashboard": False, "object_store_memory": 100 << 20}
+    try:
+        ray.init(address=found or "local", **options)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise RunError(f"there is no Ray cluster at {found or 'local'}: {one_line(error)}") from error
+
+
+def collect(sweep: Sweep, taken: dict[Any, Claim]) -> None:
+    """Tell the study of the tasks that have ended; wait a little for one."""
+    if not taken:
+        time.sleep(POLL)
+        return
+    for task in ray.wait(list(taken), timeout=POLL)[0]:
+        try:
+            ending: Ending = ray.get(task)
+        except RayError as error:
+            ending = Ending("failed", error=one_line(error))
+        sweep.finish(taken.pop(task), ending)
+
+
+def carry_out_there(folder: Path, leader: str, point: Point, command: list[str] | None) -> Ending:
+    """What a worker of the cluster does. It needs no Optuna."""
+    spec = load_spec(folder)
+    return carry_out(spec, point, folder / "runs", should_stop=lambda: not lives(folder, leader), command=command)

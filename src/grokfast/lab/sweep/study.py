@@ -1,0 +1,252 @@
+"""The runs of a sweep, and who has which: an Optuna study in study.db beside the run directories.
+
+A run directory is the truth about its run. The study says what was proposed, what is taken and what was pruned:
+
+    WAITING     to be trained by whoever asks first
+    RUNNING     taken by a member, which holds a lock of the system as long as it lives
+    COMPLETE    its summary is written
+    PRUNED      given up by intermediate values; a checkpoint is left
+    FAIL        by an error, or broken off: then the run is put up again as a new trial, and resumed
+
+Whoever takes a run first gives up what the dead had, then puts up one of the runs that no trial stands for, all under
+the lock of the sweep. Killed between any two of these, it leaves a study in which what is missing is still missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import filelock
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import FrozenTrial, TrialState
+
+from grokfast.lab.runs import Run, run_path
+from grokfast.lab.sweep.members import forget_the_dead, join, lives
+from grokfast.lab.sweep.space import Choices, Point
+from grokfast.lab.sweep.spec import load_spec, name_of
+from grokfast.lab.sweep.storage import open_study
+from grokfast.lab.sweep.trial import Ending
+
+ATTEMPTS = 3  # at a run whose worker died
+
+
+class Claim(NamedTuple):
+    """A run that this process has taken."""
+
+    trial: optuna.Trial
+    point: Point
+
+
+class Tally(NamedTuple):
+    """How far a sweep has come; `failed` says why."""
+
+    total: int
+    complete: int
+    pruned: list[Point]
+    failed: dict[Point, str]
+    running: list[Point]
+
+    @property
+    def left(self) -> int:
+        return self.total - self.complete - len(self.pruned) - len(self.failed)
+
+
+class Sweep:
+    """A sweep's directory, opened by one process; a context manager."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.runs = folder, folder / "runs"
+        self.spec = load_spec(folder)
+        self._lock = filelock.FileLock(folder / "lock")
+        self._member: str | None = None
+        with self._lock:
+            self.study, self.close = open_study(folder / "study.db", name_of(self.spec))
+
+    def __enter__(self) -> Sweep:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @contextmanager
+    def joined(self) -> Generator[None]:
+        """While this lasts, what this process has taken is its own."""
+        with join(self.folder) as self._member:
+            yield
+
+    # Taking and giving back ------------------------------------------------------------------------------------------
+
+    def claim(self) -> Claim | None:
+        """Take a run that nobody has; None where there is none at the moment."""
+        assert self._member is not None, "who has not joined counts as dead"
+        with self._lock:
+            self._bury_the_dead()
+            while self._put_one_up():
+                trial = self.study.ask(self._distributions())
+                point = point_of(trial) or self._accept(trial)
+                if point is not None:
+                    trial.set_user_attr("member", self._member)
+                    return Claim(trial, point)
+            return None
+
+    def _put_one_up(self) -> bool:
+        """Make sure that there is a run to be had, or that the search may propose one."""
+        trials = self.trials()
+        if any(t.state == TrialState.WAITING for t in trials):
+            return True
+        for point, attempt in self._missing(trials):
+            self._put_up(point, attempt)
+            return True
+        proposed = sum(fresh(t) for t in trials)
+        # By the count, so that no two processes propose the same, and a sweep that was killed goes on as it would have.
+        self.study.sampler = optuna.samplers.TPESampler(seed=self.spec.seeds[0] + 1000 * proposed)
+        return proposed < (self.spec.trials or 0)
+
+    def _accept(self, trial: optuna.Trial) -> Point | None:
+        """Note what a search proposed; None where it had proposed the same before, which is not run again."""
+        point = Point(self._setting(trial.params), self.spec.seeds[0])
+        if point in self.last(self.trials()):
+            trial.set_user_attr("repeated", True)
+            self.study.tell(trial, state=TrialState.FAIL)
+            return None
+        trial.set_user_attr("point", note_of(point, 1, fresh=True))
+        return point
+
+    def _setting(self, params: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+        tuples = {(d.name, stored(v)): v for d in self.spec.dimensions if isinstance(d, Choices) for v in d.values}
+        return tuple((name, tuples.get((name, value), value)) for name, value in params.items())
+
+    def finish(self, claim: Claim, ending: Ending) -> None:
+        """Say how a run that was taken has ended."""
+        with self._lock:
+            match ending.state:
+                case "complete":
+                    self.study.tell(claim.trial, ending.value)
+                case "pruned":
+                    claim.trial.report(ending.value, ending.step)
+                    self.study.tell(claim.trial, state=TrialState.PRUNED)
+                case "stopped" | "failed":
+                    claim.trial.set_user_attr(ending.state, ending.error)
+                    self.study.tell(claim.trial, state=TrialState.FAIL)
+
+    # Mending ---------------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Put up again what failed in an earlier session, and complete runs whose directory is gone."""
+        with self._lock:
+            self._bury_the_dead()
+            forget_the_dead(self.folder)
+            for point, trial in self.last(self.trials()).items():
+                removed = trial.state == TrialState.COMPLETE and self.run(point).status != "complete"
+                if removed or trial.state == TrialState.FAIL:
+                    self._put_up(point, 1)
+
+    def _bury_the_dead(self) -> None:
+        """Give up what members had taken that are gone."""
+        for trial in self.trials(TrialState.RUNNING):
+            if not lives(self.folder, trial.user_attrs.get("member")):
+                self.study.tell(trial.number, state=TrialState.FAIL)
+
+    def _missing(self, trials: Sequence[FrozenTrial]) -> Generator[tuple[Point, int]]:
+        """Runs that no trial stands for, and the number of the attempt that is due."""
+        last = self.last(trials)
+        for point in self.points(trials):
+            attempt = next_attempt(last[point]) if point in last else 1
+            if attempt is not None:
+                yield point, attempt
+
+    def _put_up(self, point: Point, attempt: int) -> None:
+        params = {name: stored(value) for name, value in point.setting}
+        self.study.enqueue_trial(params, user_attrs={"point": note_of(point, attempt)})
+
+    def points(self, trials: Sequence[FrozenTrial]) -> list[Point]:
+        """All runs that are known by now: those of the grid, or those that a search has proposed, with every seed."""
+        if self.spec.search == "grid":
+            return self.spec.points()
+        settings = dict.fromkeys(point.setting for t in trials if (point := point_of(t)))
+        return [Point(setting, seed) for setting in settings for seed in self.spec.seeds]
+
+    # Looking ---------------------------------------------------------------------------------------------------------
+
+    def run(self, point: Point) -> Run:
+        """The run directory of a point, be it there or not."""
+        return Run(run_path(self.spec.config(point), self.runs))
+
+    def trials(self, *states: TrialState) -> list[FrozenTrial]:
+        return self.study.get_trials(deepcopy=False, states=states or None)
+
+    def last(self, trials: Sequence[FrozenTrial]) -> dict[Point, FrozenTrial]:
+        """The trial that stands for each run: the last one."""
+        return {point: t for t in trials if (point := point_of(t))}
+
+    def tally(self) -> Tally:
+        trials = self.trials()
+        last = self.last(trials)
+        repeated = sum("repeated" in t.user_attrs for t in trials)
+        by_state: dict[TrialState, list[Point]] = {state: [] for state in TrialState}
+        for point, trial in last.items():
+            by_state[trial.state].append(point)
+        return Tally(
+            self.spec.total - repeated * len(self.spec.seeds),
+            len(by_state[TrialState.COMPLETE]),
+            by_state[TrialState.PRUNED],
+            {point: reason for point, trial in last.items() if (reason := failure(trial))},
+            by_state[TrialState.RUNNING],
+        )
+
+    def _distributions(self) -> dict[str, BaseDistribution]:
+        found: dict[str, BaseDistribution] = {}
+        for d in self.spec.dimensions:
+            if isinstance(d, Choices):
+                found[d.name] = CategoricalDistribution([stored(value) for value in d.values])
+            elif isinstance(d.low, int) and isinstance(d.high, int):
+                found[d.name] = IntDistribution(d.low, d.high, log=d.log)
+            else:
+                found[d.name] = FloatDistribution(d.low, d.high, log=d.log)
+        return found
+
+
+# Trials -------------------------------------------------------------------------------------------------------------
+
+
+def point_of(trial: optuna.Trial | FrozenTrial) -> Point | None:
+    """The run that a trial stands for; None for one that was broken off before that was known."""
+    note = trial.user_attrs.get("point")
+    if note is None:
+        return None
+    setting = tuple((name, tuple(v) if isinstance(v, list) else v) for name, v in note["setting"].items())
+    return Point(setting, note["seed"])
+
+
+def note_of(point: Point, attempt: int, *, fresh: bool = False) -> dict[str, Any]:
+    """What `point_of` reads, and how often the run was tried, and whether a search proposed it in this trial."""
+    return {"setting": dict(point.setting), "seed": point.seed, "attempt": attempt, "fresh": fresh}
+
+
+def fresh(trial: FrozenTrial) -> bool:
+    """Whether a search proposed this trial, counted against its budget."""
+    return "repeated" in trial.user_attrs or trial.user_attrs.get("point", {}).get("fresh", False)
+
+
+def next_attempt(trial: FrozenTrial) -> int | None:
+    """The number of the attempt after a trial; None where the trial stands, or its run has failed for good."""
+    if trial.state != TrialState.FAIL or "failed" in trial.user_attrs:
+        return None
+    attempt = trial.user_attrs["point"]["attempt"] + ("stopped" not in trial.user_attrs)
+    return None if attempt > ATTEMPTS else attempt
+
+
+def failure(trial: FrozenTrial) -> str | None:
+    """Why the run of a trial failed for good."""
+    if trial.state != TrialState.FAIL or next_attempt(trial) is not None:
+        return None
+    return trial.user_attrs.get("failed") or f"its worker died {ATTEMPTS} times"
+
+
+def stored(value: Any) -> Any:
+    """A value as Optuna can store it: it knows no tuples."""
+    return ":".join(map(str, value)) if isinstance(value, tuple) else value

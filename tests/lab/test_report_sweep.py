@@ -1,0 +1,135 @@
+"""The part of the report on many settings: when it is there, what it recommends, what it draws."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from made import swept_run
+
+from grokfast.lab.report import write_figures, write_report
+from grokfast.lab.report.pictures import HeatMap, Parallel, Plot
+from grokfast.lab.report.sweep import Sweep, find_sweeps, pictures
+from grokfast.lab.report.sweep_page import recommendation, section
+from grokfast.lab.runs import Run
+
+LAMBS, DECAYS = (1.0, 2.0, 4.0), (0.0, 0.01)
+
+
+def steps(lamb: float, decay: float, seed: int) -> int:
+    """Fastest at lamb 2 without decay; never in 1,000 steps at lamb 4 with it."""
+    return round(300 * max(lamb / 2, 2 / lamb) * (1 + 100 * decay) + 20 * seed)
+
+
+def square(folder: Path, seeds: int = 2) -> list[Run]:
+    return [
+        swept_run(folder, steps(lamb, decay, seed), filter="ema", lamb=lamb, weight_decay=decay, seed=seed)
+        for lamb in LAMBS
+        for decay in DECAYS
+        for seed in range(seeds)
+    ]
+
+
+def only(runs: list[Run]) -> Sweep:
+    (found,) = find_sweeps(runs)
+    return found
+
+
+def test_three_values_of_a_number_make_a_section_and_two_or_seeds_do_not(tmp_path: Path) -> None:
+    runs = square(tmp_path)
+    assert only(runs).settings[0].values == {"lamb": 2.0, "weight_decay": 0.0}
+    assert find_sweeps([run for run in runs if run.config.filter.lamb != 4.0]) == []
+    assert find_sweeps([swept_run(tmp_path, 100, seed=seed) for seed in range(7, 11)]) == []
+
+
+def test_other_tasks_filters_and_problems_are_not_mixed(tmp_path: Path) -> None:
+    runs = [swept_run(tmp_path, 100, filter="ema", lamb=1.0)]
+    runs += [swept_run(tmp_path, 100, filter="ma", lamb=2.0), swept_run(tmp_path, 100, filter="ema", lamb=3.0, p=11)]
+    assert find_sweeps(runs) == []
+    unused = [swept_run(tmp_path, 100, filter="ema", lamb=1.0, window_size=n) for n in (5, 6, 7)]
+    assert find_sweeps(unused) == []
+
+
+def test_the_recommendation_says_what_to_take_and_how_sure_it_is(tmp_path: Path) -> None:
+    said = " ".join(recommendation(only(square(tmp_path))))
+    assert "Recommended: lamb 2, weight decay 0 (with alpha 0.98, not varied)" in said
+    assert "after 310 steps (2 seeds, 300 to 320)" in said
+    assert "weight decay is the lowest that was tried" in said
+    assert "best lamb is the" not in said
+    assert "Second best: lamb 2, weight decay 0.01, after 610 steps" not in said
+    alone = " ".join(recommendation(only(square(tmp_path / "alone", seeds=1))))
+    assert "Only one seed" in alone
+    lost = [swept_run(tmp_path / "lost", 9_999, filter="ema", lamb=lamb) for lamb in LAMBS]
+    (line,) = recommendation(only(lost))
+    assert line == (
+        "No setting reached validation accuracy 0.95 in most of its runs, up to 1,000 steps: nothing to recommend."
+    )
+
+
+def test_cells_hold_medians_and_mark_what_did_not_arrive(tmp_path: Path) -> None:
+    drawn, lines = pictures(only(square(tmp_path)))
+    assert isinstance(drawn, HeatMap)
+    assert isinstance(lines, Parallel)
+    texts = {
+        (column, row): tile.text
+        for row, tiles in zip(drawn.rows, drawn.tiles, strict=True)
+        for column, tile in zip(drawn.columns, tiles, strict=True)
+        if tile is not None
+    }
+    by_lamb = texts if drawn.x == "lamb" else {(b, a): text for (a, b), text in texts.items()}
+    assert by_lamb[("2", "0")] == "★ 310"
+    assert by_lamb[("1", "0")] == "610"
+    assert by_lamb[("4", "0.01")] == "> 1,000"
+    assert len(lines.strands) == len(LAMBS) * len(DECAYS)
+    assert lines.strands[-1].shade == 0.0
+    assert [beam.name for beam in lines.beams][-1] == "steps"
+    assert all(0 <= height <= 1 for strand in lines.strands for height in strand.heights)
+
+
+def test_letters_on_bright_fields_are_black_and_on_dark_and_grey_ones_white(tmp_path: Path) -> None:
+    drawn, _ = pictures(only(square(tmp_path)))
+    assert isinstance(drawn, HeatMap)
+    tiles = [tile for row in drawn.tiles for tile in row if tile is not None]
+    assert {tile.text: drawn.ink(tile) for tile in tiles if tile.text in ("★ 310", "> 1,000")} == {
+        "★ 310": "black",
+        "> 1,000": "white",
+    }
+
+
+def test_one_number_is_drawn_as_a_curve(tmp_path: Path) -> None:
+    runs = [swept_run(tmp_path, round(300 * lamb), filter="ema", lamb=lamb) for lamb in LAMBS]
+    (plot,) = pictures(only(runs))
+    assert isinstance(plot, Plot)
+    (panel,) = plot.panels
+    assert list(panel.series[0].y) == [300, 600]
+    assert list(panel.series[-1].x) == [4.0]  # not reached within the 1,000 steps
+
+
+def test_the_page_and_the_figures_have_it(tmp_path: Path) -> None:
+    runs = square(tmp_path)
+    page, _ = write_report(runs, tmp_path / "out/index.html")
+    text = page.read_text()
+    assert "<h4>Best settings</h4>" in text
+    assert "not measured" in text
+    assert 'id="sweep-modmul-ema-0"' in text
+    names = [path.stem for path in write_figures(runs, tmp_path / "figures", "png")]
+    assert {"sweep-modmul-ema-0", "strands-modmul-ema-0"} <= set(names)
+
+
+def test_a_sweep_without_any_arrival_is_drawn_too(tmp_path: Path) -> None:
+    runs = [swept_run(tmp_path, 9_999, filter="ema", lamb=lamb, alpha=alpha) for lamb in LAMBS for alpha in (0.9, 0.98)]
+    assert "nothing to recommend" in section(only(runs))
+    assert len(write_figures(runs, tmp_path / "figures", "svg")) == 5
+
+
+@pytest.mark.parametrize("values", [(0.0, 0.1, 0.2), tuple(0.01 * 1.3**i for i in range(30))])
+def test_zeros_and_many_values_have_places(tmp_path: Path, values: tuple[float, ...]) -> None:
+    runs = [
+        swept_run(tmp_path, 100 + 10 * i, filter="ema", weight_decay=value, lamb=1.0 + i % 3, evaluations=50)
+        for i, value in enumerate(values)
+    ]
+    drawn, lines = pictures(only(runs))
+    assert isinstance(drawn, HeatMap)
+    assert isinstance(lines, Parallel)
+    assert max(len(drawn.columns), len(drawn.rows)) <= 12
+    assert all(len(beam.ticks) <= 12 for beam in lines.beams)
