@@ -206,7 +206,7 @@ def test_help_shows_the_papers_defaults(capsys: pytest.CaptureFixture[str], monk
     ],
 )
 def test_the_command_of_a_run_repeats_it(words: list[str]) -> None:
-    from grokfast.lab.commands import config_from
+    from grokfast.lab.commands.train import config_from
 
     config = config_from(build_parser().parse_args(["train", "modmul", *words]))
     again = config_from(build_parser().parse_args(command_line(config).split()[1:]))
@@ -323,7 +323,7 @@ def test_numbers_below_zero_may_be_written_with_an_exponent(capsys: pytest.Captu
     ],
 )
 def test_the_command_that_repeats_a_run_gives_its_configuration(flags: list[str]) -> None:
-    from grokfast.lab.commands import config_from
+    from grokfast.lab.commands.train import config_from
 
     config = config_from(build_parser().parse_args(["train", *flags]))
     again = config_from(build_parser().parse_args(shlex.split(command_line(config))[1:]))

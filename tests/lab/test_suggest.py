@@ -13,7 +13,7 @@ from tiny import tiny
 
 from grokfast.lab.analysis.advice import Advice, advise
 from grokfast.lab.cli import build_parser, main
-from grokfast.lab.commands import config_from
+from grokfast.lab.commands.train import config_from
 from grokfast.lab.config import RunConfig
 from grokfast.lab.metrics import Crossing, Row
 from grokfast.lab.runs import Run, create_run, open_for_writing, write_json

@@ -24,8 +24,8 @@ from grokfast.lab.paper import EMA, MA, find_arm
 from grokfast.lab.results import response_table, result
 from grokfast.lab.runs import Run, RunError, create_run, load_runs, run_path
 from grokfast.lab.tasks import TASKS
-from grokfast.lab.terminal import Progress, complain, one_line, plain_warnings, stop_on_interrupt
-from grokfast.lab.train import Watcher, data_of, task_of, train
+from grokfast.lab.terminal import complain, one_line, train_watched
+from grokfast.lab.train import data_of, task_of
 
 STEP_SECONDS = {"modmul": 0.027, "mnist": 0.0035, "qm9": 0.0022, "imdb": 0.34}  # on two cores, evaluations included
 QUICK_STEPS = {"modmul": 20, "mnist": 40, "qm9": 40, "imdb": 5}
@@ -193,11 +193,8 @@ def train_one(config: RunConfig, folder: Path, label: str, *, quiet: bool, comma
     path = run_path(config, folder)
     run = Run(path) if path.exists() else create_run(config, folder, command, data=data_of(task))
     forget_peak_memory()
-    bar = Progress(label, config.loop.steps or 0, quiet=quiet)
-    with stop_on_interrupt() as interrupted, plain_warnings(), bar:
-        watcher = Watcher(on_row=bar.update, on_warning=complain, should_stop=interrupted)
-        if not train(run, watcher, task=task, data_dir=config.loop.data_dir):
-            raise KeyboardInterrupt
+    if not train_watched(run, label, quiet=quiet, task=task, data_dir=config.loop.data_dir):
+        raise KeyboardInterrupt
     return run
 
 

@@ -16,6 +16,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as RichProgress
 
 from grokfast.lab.metrics import Row
+from grokfast.lab.runs import Run
+from grokfast.lab.tasks import Task
+from grokfast.lab.train import Watcher, train
 
 LINE_SECONDS = 5.0  # between plain lines
 
@@ -55,6 +58,30 @@ class Progress:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+
+def train_watched(
+    run: Run,
+    label: str,
+    *,
+    quiet: bool,
+    task: Task | None = None,
+    data_dir: str | None = None,
+    also: Callable[[Row], None] = lambda row: None,
+) -> bool:
+    """Train a run from where it stands with progress; False after Ctrl-C, which leaves a checkpoint.
+
+    `also` gets each evaluation as well.
+    """
+    bar = Progress(label, run.config.loop.steps or 0, quiet=quiet)
+
+    def on_row(row: Row) -> None:
+        bar.update(row)
+        also(row)
+
+    with stop_on_interrupt() as interrupted, plain_warnings(), bar:
+        watcher = Watcher(on_row=on_row, on_warning=complain, should_stop=interrupted)
+        return train(run, watcher, task=task, data_dir=data_dir)
 
 
 def text(row: Row) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from grokfast.lab.commands import INTERRUPTED
+from grokfast.lab.commands.common import INTERRUPTED
 from grokfast.lab.config import FilterConfig, LoopConfig, OptimConfig, RunConfig
 from grokfast.lab.flags import pick
 from grokfast.lab.runs import RunError
