@@ -31,6 +31,12 @@ def ablation_rows(runs: Sequence[Run], experiment: Experiment) -> list[list[str]
     return [HEAD, *lines] if len(lines) > 2 else []
 
 
+def ablation_runs(runs: Sequence[Run]) -> list[Run]:
+    """The runs that these tables are of."""
+    points = dict.fromkeys(point for experiment in ablations() for point in experiment.points)
+    return [run for point in points for run in by_seed([run for run in runs if is_of(run, point)])]
+
+
 def is_of(run: Run, point: Point) -> bool:
     return run.config.task_name == point.task and repeats(run.config, point.filter, point.weight_decay)
 

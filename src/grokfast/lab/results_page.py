@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from grokfast.lab.ablations import ablation_rows, ablations
+from grokfast.lab.ablations import ablation_rows, ablation_runs, ablations
 from grokfast.lab.metrics import best
 from grokfast.lab.paper import REMARKS, Published, find_arm
 from grokfast.lab.report.groups import group_runs
@@ -43,7 +43,7 @@ def results_page(runs: Sequence[Run], pictures: Sequence[Path] = ()) -> str:
     if not any(parts.values()):
         return ""
     sections = [text + "\n" + drawn.pop(f"curves-{task}", "") for task, text in parts.items() if text]
-    swept = [drawn.pop(name) for name in list(drawn) if name.startswith("sweep")]
+    swept = [drawn.pop(name) for name in list(drawn) if name.startswith(("sweep", "strands"))]
     rest = ["## Filters, gradients, weights\n", *drawn.values()] if drawn else []
     return "\n".join([INTRODUCTION, *sections, *ablation_sections(runs), *swept, *costs(runs), *rest, *distances(runs)])
 
@@ -80,6 +80,13 @@ def put_between(text: str, table: str) -> str:
 def table_runs(runs: Sequence[Run]) -> list[Run]:
     """The runs that the tables are of."""
     return [run for task in TASKS for group in gather(runs, task) for run in group.runs]
+
+
+def other_runs(runs: Sequence[Run]) -> list[Run]:
+    """Runs that are drawn although they are not in the tables of arms: of ablations, and those that recorded."""
+    kept = table_runs(runs)
+    others = dict.fromkeys(run.path for run in (*ablation_runs(runs), *recorded_runs(runs)) if run not in kept)
+    return [run for run in runs if run.path in others]
 
 
 def recorded_runs(runs: Sequence[Run]) -> list[Run]:

@@ -26,7 +26,7 @@ def command_figures(args: argparse.Namespace) -> int:
 
 
 def command_results(args: argparse.Namespace) -> int:
-    from grokfast.lab.results_page import put_between, recorded_runs, results_page, summary_table, table_runs
+    from grokfast.lab.results_page import other_runs, put_between, results_page, summary_table, table_runs
 
     folders = args.folders or [args.runs_dir]
     for folder in folders:
@@ -45,8 +45,7 @@ def command_results(args: argparse.Namespace) -> int:
         return 0
     from grokfast.lab.report import write_figures
 
-    also = [run for run in recorded_runs(runs) if run not in kept]
-    drawn = write_figures(kept, args.out.parent / "figures", "png", also=also)
+    drawn = write_figures(kept, args.out.parent / "figures", "png", also=other_runs(runs))
     write_atomically(args.out, results_page(runs, [path.relative_to(args.out.parent) for path in drawn]).encode())
     print(f"written: {args.out}, pictures in {args.out.parent / 'figures'}")
     return 0

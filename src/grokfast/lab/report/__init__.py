@@ -25,13 +25,13 @@ def write_report(runs: Sequence[Run], out: Path) -> tuple[Path, Path]:
 def write_figures(runs: Sequence[Run], folder: Path, ending: str, *, also: Sequence[Run] = ()) -> list[Path]:
     """Write every picture of the page to a file of its own, for papers: png, svg or pdf.
 
-    What runs in `also` recorded is drawn as well, but not their curves.
+    Runs in `also` are drawn as parts of sweeps, and what they recorded is, but not their curves.
     """
     readable, _ = sort_out(runs)
-    recorded = [*readable, *sort_out(also)[0]]
+    everything = [*readable, *sort_out(also)[0]]
     if not readable:
         raise ValueError("figures need at least one run, got none")
     folder.mkdir(parents=True, exist_ok=True)
-    plots: list[Picture] = [*task_plots(readable), *sweep_plots(readable), *filter_plots(readable)]
-    plots += [*gradient_plots(recorded), *weight_plots(kept_weights(recorded))]
+    plots: list[Picture] = [*task_plots(readable), *sweep_plots(everything), *filter_plots(readable)]
+    plots += [*gradient_plots(everything), *weight_plots(kept_weights(everything))]
     return [draw([plot], folder / f"{plot.name}.{ending}") for plot in plots]
