@@ -9,13 +9,14 @@ import time
 from pathlib import Path
 
 import pytest
-from made import as_csv, make_rows, write_imdb
+from made import as_csv, made_run, make_rows, write_imdb
 from tiny import TINY_FLAGS
 
 from grokfast.lab import load_runs
 from grokfast.lab.cli import build_parser, main
 from grokfast.lab.config import fingerprint
 from grokfast.lab.flags import command_line
+from grokfast.lab.results_page import MARKS
 
 TRAIN = ["train", "modmul", *TINY_FLAGS, "--steps", "12"]
 
@@ -168,6 +169,35 @@ def test_plain_lines_when_the_output_is_no_terminal(
     assert "step 12 of 12, train" in lines[-1]
     assert "steps/s" in lines[-1]
     assert "\x1b" not in err
+
+
+def test_without_tensorboard_there_is_one_line_and_no_run(
+    runs_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    assert main([*TRAIN, "--tensorboard", "--quiet", "--runs-dir", str(runs_dir)]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+    assert load_runs(runs_dir) == []
+
+
+def test_compare_finds_settings_that_only_a_run_in_the_middle_has(
+    runs_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, last = (made_run(runs_dir, "Baseline", seed, [0.5], task="mnist") for seed in (0, 1))
+    middle = made_run(runs_dir, "Baseline", 0, [9.0])
+    names = [run.name for run in (first, middle, last)]
+    assert "task.molecules" in call(capsys, "compare", *names, "--runs-dir", str(runs_dir))[1]
+
+
+def test_results_go_into_a_page_between_its_marks(
+    tmp_path: Path, runs_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made_run(runs_dir, "Baseline", 0, [0.5, 0.1], task="mnist")
+    page = tmp_path / "page.md"
+    page.write_text(f"above\n{MARKS[0]}\nold\n{MARKS[1]}\nbelow\n")
+    assert main(["results", str(runs_dir), "--summary", str(page)]) == 0
+    assert "| mnist | Baseline | 0.01 | 1 | steps to 0.85 | 20 | 44,022 |" in page.read_text()
+    assert "old" not in page.read_text()
 
 
 def test_tensorboard_events_hold_the_rows(runs_dir: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tiny import TINY, comparable, tiny
 
-from grokfast.lab import experiments, load_runs, reproduce
+from grokfast.lab import experiments, load_runs, reproduce, terminal
 from grokfast.lab.cli import main
 from grokfast.lab.config import RunConfig, fingerprint
 from grokfast.lab.data import DataError
@@ -44,7 +44,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(run.name)
         return train(run, watcher, **more)
 
-    monkeypatch.setattr(reproduce, "train", counting)
+    monkeypatch.setattr(terminal, "train", counting)
     return names
 
 
@@ -187,7 +187,7 @@ def test_a_failure_does_not_stop_the_rest(tmp_path: Path, monkeypatch: pytest.Mo
             raise RuntimeError("out of luck")
         return train(run, watcher, **more)
 
-    monkeypatch.setattr(reproduce, "train", broken)
+    monkeypatch.setattr(terminal, "train", broken)
     plan = plan_of(tmp_path, tiny(), tiny(seed=1))
     outcome, _ = go(plan)
     assert outcome.failed == [f"{run_path(plan.configs[0], tmp_path).name}: out of luck"]
@@ -223,7 +223,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_the_rest_undone(tmp_path: Path, monkeypa
         signal.raise_signal(signal.SIGINT)
         return train(run, watcher, **more)
 
-    monkeypatch.setattr(reproduce, "train", interrupted)
+    monkeypatch.setattr(terminal, "train", interrupted)
     outcome, lines = go(plan_of(tmp_path, tiny(), tiny(seed=1)))
     assert outcome.interrupted
     (run,) = load_runs(tmp_path)
@@ -238,7 +238,7 @@ def test_the_way_to_go_on_is_one_line(
     def stopped(run: Run, watcher: Watcher, **more: Any) -> bool:
         return False
 
-    monkeypatch.setattr(reproduce, "train", stopped)
+    monkeypatch.setattr(terminal, "train", stopped)
     words = ["reproduce", "fig1", "--quick", "--quiet", "--runs-dir", str(tmp_path), "-o", str(tmp_path / "r.html")]
     assert main(words) == 130
     assert capsys.readouterr().err == "grokfast: stopped: the same command goes on from here\n"
