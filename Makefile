@@ -31,6 +31,7 @@ bench: $(READY)  ## ratios against peers and against the memory limit
 	$(BIN)/python benchmarks/filters.py
 	$(BIN)/python benchmarks/modmul.py
 	$(BIN)/python benchmarks/tasks.py
+	$(BIN)/python benchmarks/sweep.py
 
 clean:
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis
