@@ -2,7 +2,9 @@
 
 import copy
 import gc
+import math
 import weakref
+from typing import Literal
 
 import pytest
 import torch
@@ -210,3 +212,54 @@ def test_optimizer_that_fails_at_attach_can_still_be_attached() -> None:
     del optimizer.param_groups[0]["grokfast_gamma"]
     grokfast.attach(optimizer, EMA(lamb=2.0))
     assert filtered_constant(optimizer, param, 1) == pytest.approx(3.0)
+
+
+def test_a_step_that_failed_does_not_leave_the_next_unfiltered() -> None:
+    class Failing(torch.optim.SGD):
+        broken = True
+
+        def step(self, closure: None = None) -> None:  # type: ignore[override]
+            if self.broken:
+                raise MemoryError
+            super().step()
+
+    param = torch.nn.Parameter(torch.zeros(1))
+    optimizer = Failing([param], lr=0.1)
+    handle = grokfast.attach(optimizer, grokfast.EMA(alpha=0.5, lamb=2.0))
+    param.grad = torch.ones(1)
+    with pytest.raises(MemoryError):
+        optimizer.step()
+    Failing.broken = False
+    param.grad = torch.ones(1)
+    optimizer.step()
+    assert handle.step == 2
+    assert param.grad.item() == 3.0
+
+
+def test_apply_and_then_no_step_leaves_the_next_gradients_to_the_step() -> None:
+    param = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([param], lr=0.1)
+    handle = grokfast.attach(optimizer, grokfast.EMA(alpha=0.5, lamb=2.0))
+    param.grad = torch.ones(1)
+    handle.apply()
+    optimizer.zero_grad()
+    param.grad = torch.ones(1)
+    optimizer.step()
+    assert param.grad.item() == 3.0
+
+
+@pytest.mark.parametrize("nonfinite", ["skip", "raise"])
+def test_clipping_an_inf_away_does_not_let_it_into_the_filter(nonfinite: Literal["skip", "raise"]) -> None:
+    param = torch.nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([param], lr=0.1)
+    handle = grokfast.attach(optimizer, grokfast.EMA(alpha=0.5, lamb=2.0), nonfinite=nonfinite)
+    param.grad = torch.tensor([math.inf, 1.0])
+    handle.apply()
+    torch.nn.utils.clip_grad_value_([param], 0.1)
+    complaint = (
+        pytest.warns(UserWarning, match="inf or NaN") if nonfinite == "skip" else pytest.raises(FloatingPointError)
+    )
+    with complaint:
+        optimizer.step()
+    assert handle.step == 0
+    torch.testing.assert_close(param.grad, torch.tensor([0.1, 0.1]))

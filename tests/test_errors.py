@@ -215,3 +215,23 @@ def test_numbers_may_be_integers_and_numpy_floats() -> None:
     assert EMA(alpha=0, lamb=2) == EMA(alpha=0.0, lamb=2.0)
     assert EMA(alpha=np.float64(0.5)) == EMA(alpha=0.5)
     assert FIR(np.array([0.5, 0.5])) == FIR([0.5, 0.5]) == FIR(torch.tensor([0.5, 0.5]))
+
+
+def test_an_optimizer_that_never_runs_its_hooks_is_refused() -> None:
+    class Bare(torch.optim.Optimizer):
+        def __init__(self, inner: torch.optim.Optimizer) -> None:
+            self.base, self.param_groups, self.state = inner, inner.param_groups, inner.state
+
+        def step(self, closure: None = None) -> None:  # type: ignore[override]
+            self.base.step()
+
+    inner = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1)
+    with pytest.raises(TypeError, match=r"Bare.step\(\) does not"):
+        grokfast.attach(Bare(inner), grokfast.EMA())
+
+
+def test_flat_parameters_of_fsdp_1_are_refused() -> None:
+    param = torch.nn.Parameter(torch.ones(2))
+    param._is_flat_param = True  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="FSDP version 1"):
+        grokfast.attach(torch.optim.SGD([param], lr=0.1), grokfast.EMA())

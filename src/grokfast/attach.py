@@ -64,10 +64,15 @@ def attach(
         raise TypeError("optimizer must be of first order: LBFGS runs several backward passes per step")
     if isinstance(optimizer, SparseAdam):
         raise TypeError("optimizer must take dense gradients: SparseAdam takes sparse ones only")
+    if not getattr(type(optimizer).step, "hooked", False):  # torch's mark of a step that runs its hooks
+        kind = type(optimizer).__name__
+        raise TypeError(f"optimizer must run its step hooks, {kind}.step() does not: was Optimizer.__init__ called?")
     if is_attached(optimizer):
         raise ValueError("optimizer has a filter attached already: call remove() on its handle first")
     if not any(group["params"] for group in optimizer.param_groups):
         raise ValueError("optimizer must have at least one parameter, got none")
+    if any(getattr(p, "_is_flat_param", False) for group in optimizer.param_groups for p in group["params"]):
+        raise TypeError("parameters must be whole or DTensors: FSDP version 1 flattens them, use fully_shard")
     if not (hasattr(start, "fired") and hasattr(start, "streak")):
         check_count("start", start, low=0)
     check_choice("nonfinite", nonfinite, ("skip", "raise"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -40,6 +40,19 @@ def is_attached(optimizer: Optimizer) -> bool:
     return optimizer in _attached
 
 
+class Work(NamedTuple):
+    """What was done since the last step, and to which gradients: they are known by one of them."""
+
+    param: Tensor
+    grad: weakref.ref[Tensor]
+    bad: str | None  # where an inf or NaN was; the gradients were left alone then
+
+    @property
+    def holds(self) -> bool:
+        """Whether the gradients are still those: after a step that was skipped or has failed there are others."""
+        return self.param.grad is not None and self.param.grad is self.grad()
+
+
 class Attachment:
     """The bond between a filter and an optimizer. Made by `attach`, not by hand."""
 
@@ -48,7 +61,7 @@ class Attachment:
         self._filter = filter
         self.step = 0  # optimizer steps whose gradients the filter has seen
         self._enabled = True
-        self._applied = False
+        self._work: Work | None = None
         self._warned = False
         self._pending: dict[Tensor, Entry] = {}  # states that wait for the optimizer's own initialisation
         self._incoming: dict[Tensor, Entry] = {}  # states that wait for the optimizer to load its own
@@ -112,13 +125,12 @@ class Attachment:
         """Filter the gradients now instead of at the start of the coming `optimizer.step()`.
 
         Needed only to clip what the filter made: `backward(); handle.apply(); clip_grad_norm_(...); step()`.
-        Under a GradScaler call `scaler.unscale_(optimizer)` first. If you skip the step after all, call it again for
-        the next gradients.
+        Under a GradScaler call `scaler.unscale_(optimizer)` first.
         """
         if not self._hooks:
             raise RuntimeError("the filter was detached by remove(): attach it again")
         # Not finite: a GradScaler may be about to discard the step. If it is taken, its hook will complain.
-        self._applied = self._filter_gradients(complain=False)
+        self._work = self._filter_gradients()
 
     def remove(self) -> None:
         """Detach the filter and drop its state, leaving the optimizer as if it had never been attached."""
@@ -166,32 +178,33 @@ class Attachment:
 
     def _filter_once(self) -> None:
         # A subclass whose step() calls super().step() fires the hooks twice: the inner one must find the work done.
-        if not self._applied:
-            self._applied = self._filter_gradients()
+        if self._work is None or not self._work.holds:
+            self._work = self._filter_gradients()
+        # With found_inf set, a GradScaler knows and the optimizer discards the step by itself.
+        if self._work is not None and self._work.bad and getattr(self.optimizer, "found_inf", None) is None:
+            self._complain(self._work.bad)
 
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: Entry) -> None:
-        self._applied = False
+        self._work = None
         if self._pending:
             for param, entry in self._pending.items():
                 optimizer.state[param].update(entry)
             self._pending.clear()
 
     @torch.no_grad()
-    def _filter_gradients(self, *, complain: bool = True) -> bool:
-        """Run the filter on all gradients there are; False if it left them and its state alone."""
+    def _filter_gradients(self) -> Work | None:
+        """Run the filter on all gradients there are, unless one is not finite; None where there is nothing to do."""
         everything = collect(self.optimizer, self._tuning, self._entry)
         batches = [batch for batch in everything if batch.filter is not None]
         if not batches:
-            return False
+            return None
         if self.step == 0 and is_probe(self.optimizer, batches):
             for batch in batches:
                 self._batch_entries(batch)
-            return False
+            return None
+        known = batches[0].params[0], weakref.ref(batches[0].grads[0])
         if not self._finite(everything):
-            # With found_inf set, a GradScaler knows and the optimizer discards the step by itself.
-            if complain and getattr(self.optimizer, "found_inf", None) is None:
-                self._complain(everything)
-            return False
+            return Work(*known, self._find_bad(everything))
         active = self.active
         for batch in batches:
             entries = self._batch_entries(batch)
@@ -204,7 +217,7 @@ class Attachment:
             for entry in entries:
                 entry[COUNT], entry[STEP] = batch.count + 1, self.step + 1
         self.step += 1
-        return True
+        return Work(*known, None)
 
     def _entry(self, param: Tensor) -> Entry | None:
         entry = self.optimizer.state.get(param)
@@ -230,18 +243,20 @@ class Attachment:
             self.optimizer.grad_scale = None  # type: ignore[attr-defined]
         return all_finite([batch.grads for batch in batches], scale)
 
-    def _complain(self, batches: list[Batch]) -> None:
-        """Raise or, the first time, warn that a gradient is not finite."""
-        if self.nonfinite == "skip" and self._warned:
-            return
+    def _find_bad(self, batches: list[Batch]) -> str:
+        """The name of a parameter whose gradient is not finite."""
         pairs = (pair for batch in batches for pair in zip(batch.places, batch.grads, strict=True))
         place = next((p for p, grad in pairs if not local(grad).isfinite().all()), None)
-        where = param_name(self.optimizer, *place) if place else "another rank's shard"
+        return param_name(self.optimizer, *place) if place else "another rank's shard"
+
+    def _complain(self, where: str) -> None:
+        """Raise or, the first time, warn that a gradient is not finite."""
         message = f"inf or NaN in the gradient of {where} at step {self.step}"
         if self.nonfinite == "raise":
             raise FloatingPointError(f"gradients must be finite, got {message}")
-        self._warned = True
-        warnings.warn(f"{message}: the filter skips such steps", stacklevel=2)
+        if not self._warned:
+            self._warned = True
+            warnings.warn(f"{message}: the filter skips such steps", stacklevel=2)
 
     # Saving and loading -------------------------------------------------------------------------------------------
 
@@ -264,7 +279,7 @@ class Attachment:
         return rest
 
     def _after_load(self, optimizer: Optimizer) -> None:
-        self._applied = False
+        self._work = None
         self._pending.clear()
         self._commit(self._incoming)
         self._incoming = {}

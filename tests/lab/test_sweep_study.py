@@ -9,16 +9,17 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from made import row
 from optuna.trial import TrialState
 from tiny import TINY, comparable
 
-from grokfast.lab.config import FilterConfig, LoopConfig, OptimConfig, RunConfig
+from grokfast.lab.config import FilterConfig, LoopConfig, OptimConfig, RunConfig, resolve
 from grokfast.lab.metrics import Row
 from grokfast.lab.runs import Run, RunError, create_run
-from grokfast.lab.sweep.objective import Judge, gap, hopeless, value_of
+from grokfast.lab.sweep.objective import BEYOND, Judge, gap, hopeless, value_of
 from grokfast.lab.sweep.space import Choices, Point, Range
 from grokfast.lab.sweep.spec import Objective, Spec, save_spec, settle
-from grokfast.lab.sweep.standings import standings
+from grokfast.lab.sweep.standings import Standing, standings, text
 from grokfast.lab.sweep.study import ATTEMPTS, Claim, Sweep
 from grokfast.lab.sweep.trial import Ending, carry_out
 from grokfast.lab.train import train
@@ -393,3 +394,18 @@ def test_a_judge_compares_with_the_complete_runs_beside_it(tmp_path: Path, monke
     monkeypatch.setattr("grokfast.lab.sweep.objective.GRAIN", -1.0)
     assert seen.rows
     assert judge.hopeless()
+
+
+def test_a_run_that_never_gets_there_is_not_the_fastest() -> None:
+    config = resolve(RunConfig(TINY, FilterConfig(), OptimConfig(), LoopConfig(steps=1000)))
+    there = [row(500, 0.01, 0.99)._replace(seconds=10.0), row(1000, 0.01, 0.99)._replace(seconds=20.0)]
+    never = [row(1000, 2.0, 0.1)._replace(seconds=1.0)]
+    assert value_of(config, there, "seconds") == 10.0
+    assert value_of(config, never, "seconds") > BEYOND
+
+
+def test_a_median_is_never_a_mean_of_what_was_measured_and_what_was_not() -> None:
+    half = Standing({}, 1000, 2, 1, 0, 0, [100.0, 1200.0], 1000)
+    assert text(half.median, half, "stable") == "> 1,000"
+    both = Standing({}, 1000, 2, 0, 0, 0, [100.0, 300.0], 1000)
+    assert text(both.median, both, "stable") == "200"

@@ -77,6 +77,7 @@ class GrokfastCallback(Callback):
             check_indices(optimizers)
         self.filter, self.start, self.order, self.optimizers = filter, start, order, optimizers
         self.nonfinite: Literal["skip", "raise"] = nonfinite
+        self._streak = getattr(start, "streak", 0)
         self.handles: list[Attachment] = []
         self._watches: list[Any] = []  # hooks that see the steps of each handle's optimizer
         self._spared: list[Optimizer] = []  # optimizers that are not to be filtered
@@ -94,6 +95,8 @@ class GrokfastCallback(Callback):
         self.handles, self._due, self._seen = [], set(), set()
         self._spared = [optimizer for optimizer in trainer.optimizers if optimizer not in chosen]
         for optimizer in chosen:
+            if not isinstance(self.start, int) and not any(COUNT in entry for entry in optimizer.state.values()):
+                self.start.streak = self._streak  # a new optimizer begins anew, and so does its first stage
             self.handles.append(attach(optimizer, self.filter, start=self.start, nonfinite=self.nonfinite))
             self._watches.append(optimizer.register_step_post_hook(self._see))
 

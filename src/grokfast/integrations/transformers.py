@@ -104,6 +104,7 @@ class GrokfastCallback(TrainerCallback):
             raise ValueError(f"clip_norm must be > 0 or None, got {clip_norm!r}")
         self.filter, self.start, self.clip_norm = filter, start, clip_norm
         self.nonfinite: Literal["skip", "raise"] = nonfinite
+        self._streak = getattr(start, "streak", 0)
         self.handle: grokfast.Attachment | None = None
         self._unproven: int | None = None  # the filter's step count until a step has moved it
 
@@ -118,6 +119,8 @@ class GrokfastCallback(TrainerCallback):
         """Attach to an optimizer that the Trainer made, into which it may have loaded a checkpoint."""
         if self.clip_norm is not None and args.max_grad_norm:
             raise ValueError(f"clip_norm needs max_grad_norm=0 in the training arguments, got {args.max_grad_norm}")
+        if self.clip_norm is not None and args.fp16:
+            raise ValueError("clip_norm must be None with fp16=True: the Trainer may not have unscaled by then")
         refuse_host(attached_late=True)
         handle = self.handle
         optimizer = unwrap(kwargs["optimizer"])
@@ -154,6 +157,8 @@ class GrokfastCallback(TrainerCallback):
         refuse_optimizer(type(unwrap(optimizer)))
         if self.handle is not None:  # of an earlier optimizer, as in a search over hyper-parameters
             self.handle.remove()
+        if not isinstance(self.start, int) and not any(COUNT in entry for entry in unwrap(optimizer).state.values()):
+            self.start.streak = self._streak  # a new optimizer begins anew, and so does its first stage
         self.handle = grokfast.attach(optimizer, self.filter, start=self.start, nonfinite=self.nonfinite)
         return self.handle
 

@@ -13,7 +13,7 @@ from grokfast.lab.metrics import best
 from grokfast.lab.paper import repeats
 from grokfast.lab.results import crossing, filter_name
 from grokfast.lab.runs import Run
-from grokfast.lab.tables import by_seed, mean, spread, value_of
+from grokfast.lab.tables import by_seed, mean, spread, value_of, whole
 from grokfast.lab.tasks import TASKS
 
 HEAD = ["filter", "weight decay", "runs", "steps to the level", "best accuracy"]
@@ -48,5 +48,5 @@ def row(point: Point, runs: Sequence[Run]) -> list[str]:
         f"{point.weight_decay:g}",
         str(len(runs)),
         spread([crossing(run) for run in runs]),
-        mean([value_of(best(run.rows, "accuracy")) for run in runs], ".3f"),
+        mean([value_of(best(run.rows, "accuracy")) for run in whole(runs)], ".3f"),
     ]

@@ -17,6 +17,7 @@ import os
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
@@ -48,7 +49,8 @@ def joined() -> Generator[int]:
         return
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
-    dist.init_process_group("gloo")
+    # The others wait while rank 0 works alone; that a rank has died they see by its closed connection.
+    dist.init_process_group("gloo", timeout=timedelta(days=7))
     _joined = True
     try:
         yield dist.get_rank()

@@ -27,8 +27,8 @@ evaluations. Values are means with standard deviations over seeds, of runs that 
 """
 
 STATES = (
-    "A: initial weights, B: after overfitting, C: 500 steps after the level was reached. The published numbers break "
-    "the triangle inequality, as distances cannot; mean squares can."
+    "A: initial weights, B: after 500 steps, C: the end of the run (500 steps after the level in the paper's "
+    "experiment). The published numbers break the triangle inequality, as distances cannot; mean squares can."
 )
 TIMES = (
     "the paper's is a GTX 1080 Ti. Times are those of the runs, whatever else the machine did meanwhile: ratios taken "

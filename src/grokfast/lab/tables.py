@@ -48,9 +48,14 @@ def arm_rows(runs: Sequence[Run], task: str) -> list[list[str]]:
     head = [text.format(level=defaults.level, measure=defaults.measure) for text in HEADINGS]
     extras = sorted({key for group in groups for run in group.runs for key in run.rows[-1].more or {}})
     head += [f"best {key.replace('_', ' ')}" for key in extras]
-    rows = [[*row(group, groups), *(best_extra(group.runs, key) for key in extras)] for group in groups]
+    rows = [[*row(group, groups), *(best_extra(whole(group.runs), key) for key in extras)] for group in groups]
     kept = [i for i in range(len(head)) if any(r[i] for r in rows)]
     return [[line[i] for i in kept] for line in (head, *rows)]
+
+
+def whole(runs: Sequence[Run]) -> list[Run]:
+    """Runs that did not stop at the level: those say nothing of final or best values, nor whether they would stay."""
+    return [run for run in runs if not stopped_there(run)]
 
 
 def best_extra(runs: Sequence[Run], key: str) -> str:
@@ -87,19 +92,18 @@ def row(group: Group, groups: Sequence[Group]) -> list[str]:
     arm, runs = group
     published = arm.published
     base = next((g for g in groups if g.arm.name == "Baseline"), None)
-    # A run that stopped at the level says nothing of its final or best values, nor whether it would have stayed.
-    whole = [run for run in runs if not stopped_there(run)]
+    entire = whole(runs)
     return [
         arm.name,
         f"{arm.weight_decay:g}",
         str(len(runs)),
         spread([crossing(run) for run in runs]),
-        spread([crossing(run, "stable") for run in whole]),
+        spread([crossing(run, "stable") for run in entire]),
         published_steps(arm),
-        mean([run.rows[-1].val_accuracy for run in whole], ".3f"),
-        mean([value_of(best(run.rows, "accuracy")) for run in whole], ".3f"),
+        mean([run.rows[-1].val_accuracy for run in entire], ".3f"),
+        mean([value_of(best(run.rows, "accuracy")) for run in entire], ".3f"),
         "" if published is None or published.accuracy is None else f"{published.accuracy:.3f}",
-        mean([value_of(best(run.rows, "loss")) for run in whole], ".4g"),
+        mean([value_of(best(run.rows, "loss")) for run in entire], ".4g"),
         "" if published is None or published.loss is None else f"{published.loss:g}",
         "" if base is None or group is base else counted(to_the_best_of(base, runs), len(runs)),
     ]
@@ -146,7 +150,7 @@ def spread(crossings: Sequence[Crossing]) -> str:
     if least[0] == least[-1]:
         return text
     low = f"> {least[0]:,}" if len(open) == len(crossings) else f"{min(c.step for c in crossings if c.step):,}"
-    high = f"> {max(open):,}" if open else f"{least[-1]:,}"
+    high = f"{'> ' if open else ''}{least[-1]:,}"
     return f"{text} ({low} to {high})"
 
 

@@ -143,7 +143,8 @@ def explain(proposals: Sequence[Proposal], ratio: float) -> list[str]:
             f"The paper recommends alpha in [{low}, {high}] (section 4.1), so it is {ema.alpha:g}, "
             f"and the window {ma.window_size}."
         )
-    return [*found, f"lamb is the paper's for this task: {ema.lamb:g} with ema, {ma.lamb:g} with ma."]
+    lambs = f"lamb is {ema.lamb:g} with ema, the paper's for this task, and {ma.lamb:g} with ma, the paper's for modmul"
+    return [*found, f"{lambs}, the only task it has that for."]
 
 
 def listen(run: Run, proposal: Proposal) -> tuple[float | None, list[str]]:

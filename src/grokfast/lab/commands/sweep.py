@@ -14,6 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
+from grokfast.lab import parallel
 from grokfast.lab.commands.common import INTERRUPTED
 from grokfast.lab.config import FilterConfig, LoopConfig, OptimConfig, RunConfig
 from grokfast.lab.flags import pick
@@ -25,6 +26,7 @@ from grokfast.lab.terminal import complain
 from grokfast.lab.train import rehearse, task_of
 
 TOP = 10  # settings in the table
+WIDE = 240  # columns of a table that goes to a file
 ENGINES = ("local", "ray")
 DEFAULTS = {"workers": None, "engine": "local", "address": None, "quiet": False, "json": False}
 
@@ -60,6 +62,8 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def command_sweep(args: argparse.Namespace) -> int:
+    if parallel.launched():
+        raise RunError("a sweep has workers of its own: start it without torchrun")
     if (args.task is None) == (args.resume is None):
         raise ValueError("a sweep needs a task or --resume DIR, got " + ("neither" if args.task is None else "both"))
     chosen: dict[str, Any] = {**DEFAULTS, **vars(args)}
@@ -159,13 +163,14 @@ def report(sweep: Any, chosen: dict[str, Any]) -> int:
     """Show what came of a sweep; 1 if a run failed."""
     from grokfast.lab.sweep.standings import as_json, standings, standings_table
 
-    tally, objective, console = sweep.tally(), sweep.spec.objective, Console()
+    tally, objective = sweep.tally(), sweep.spec.objective
+    console = Console(width=None if sys.stdout.isatty() else WIDE)
     found = standings(sweep, tally)
     if chosen["json"]:
         data = {"path": str(sweep.folder), "objective": objective, "settings": [as_json(s, objective) for s in found]}
         console.file.write(json.dumps(data) + "\n")
     elif not chosen["quiet"]:
-        console.print(standings_table(found, objective, TOP))
+        console.print(standings_table(found, sweep.spec, TOP))
         if tally.pruned:
             rest = f"grokfast resume NAME --runs-dir {shlex.quote(str(sweep.runs))} trains one to its end"
             console.print(f"{len(tally.pruned)} runs were pruned: {rest}", soft_wrap=True)

@@ -83,7 +83,8 @@ def section(task: str, runs: list[Run]) -> str:
     """The runs of one task: the curves, the numbers, what they cost, what differs between them."""
     groups = group_runs(runs)
     plot = curves_plot(groups, task)
-    level, measure = runs[0].config.level, runs[0].config.task.defaults().measure
+    defaults = runs[0].config.task.defaults()  # runs are compared at one level, wherever they stopped
+    level, measure = defaults.level, defaults.measure
     return f"""<section><h2>{escape(task)}</h2>
 {chart(plot) if plot.panels else "<p>No evaluation yet.</p>"}
 <p class="soft">{STEPS} Click a name to hide it, drag to zoom, double-click to reset.

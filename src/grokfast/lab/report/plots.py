@@ -176,7 +176,7 @@ def kept_weights(runs: Sequence[Run]) -> list[Products]:
     """What the weights that runs kept have to say, those of one model together: read once, for pictures and tables."""
     alike: dict[Any, list[Run]] = {}
     for run in runs:
-        if run.config.loop.snapshots and run.status == "complete":
+        if run.config.loop.snapshots and run.summary is not None and not run.summary.get("diverged"):
             alike.setdefault(run.config.task, []).append(run)
     found = [attempt(products, members) for members in alike.values()]
     return [known for known in found if known is not None]

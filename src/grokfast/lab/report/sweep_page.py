@@ -59,6 +59,8 @@ def recommendation(sweep: Sweep) -> list[str]:
     if len(best.crossings) == 1:
         said.append("Only one seed: what is chance and what is the setting cannot be told. Repeat the best with more.")
     for name, end in edges.items():
+        if end == "lowest" and best.values[name] == 0:
+            continue  # there is nothing below
         beyond = "below" if end == "lowest" else "above"
         said.append(f"The best {words(name)} is the {end} that was tried: the optimum may lie {beyond} it.")
     if second is not None and overlap is not None:

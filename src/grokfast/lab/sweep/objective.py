@@ -41,6 +41,9 @@ def gap(value: float | None, level: float, measure: Measure) -> float:
     return 1.0 - level / value if value > level else 0.0
 
 
+BEYOND = 1e9  # seconds added to those of a run that never got there: a fast failure must not win
+
+
 def value_of(config: RunConfig, rows: Sequence[Row], objective: Objective) -> float:
     """The number to be made smaller; inf where a run has nothing to show."""
     if not rows:
@@ -57,7 +60,8 @@ def value_of(config: RunConfig, rows: Sequence[Row], objective: Objective) -> fl
         case "seconds":
             steps = steps_to_level(config, rows, "stable")
             there = next((row for row in rows if row.step == steps), rows[-1])
-            return there.seconds * steps / there.step
+            late = BEYOND if crossing_of(config, rows, objective).censored else 0.0
+            return late + there.seconds * steps / there.step
 
 
 def crossing_of(config: RunConfig, rows: Sequence[Row], objective: Objective) -> Crossing:

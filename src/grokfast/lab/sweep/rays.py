@@ -36,6 +36,7 @@ def run_ray(
     try:
         threads = sweep.spec.base.loop.threads or 1
         gpus = int(sweep.spec.base.loop.device.startswith("cuda"))
+        check_room(threads, gpus)
         task = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=ATTEMPTS)(carry_out_there)
         at_once = workers or max(1, int(ray.cluster_resources().get("CPU", 1)) // threads)
         with stop_on_interrupt() as interrupted, sweep.joined():
@@ -63,6 +64,13 @@ def connect(address: str | None) -> None:
         ray.init(address=found or "local", **options)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise RunError(f"there is no Ray cluster at {found or 'local'}: {one_line(error)}") from error
+
+
+def check_room(threads: int, gpus: int) -> None:
+    """Refuse tasks that no node can hold: Ray would wait for such a node for ever."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if not any(node.get("CPU", 0) >= threads and node.get("GPU", 0) >= gpus for node in nodes):
+        raise RunError(f"a node of the cluster must have {threads} CPUs and {gpus} GPUs for one run, got none")
 
 
 def collect(sweep: Sweep, taken: dict[Any, Claim]) -> None:
