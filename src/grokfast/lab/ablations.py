@@ -27,8 +27,9 @@ def ablations() -> list[Experiment]:
 def ablation_rows(runs: Sequence[Run], experiment: Experiment) -> list[list[str]]:
     """The headings and a line for each point that has a complete run; [] where fewer than three have."""
     found = {point: by_seed([run for run in runs if is_of(run, point)]) for point in dict.fromkeys(experiment.points)}
-    lines = [row(point, known) for point, known in found.items() if known]
-    return [HEAD, *lines] if len(lines) > 2 else []
+    # A value that is varied and the same one by default are two points and one line.
+    lines = dict.fromkeys(tuple(row(point, known)) for point, known in found.items() if known)
+    return [HEAD, *map(list, lines)] if len(lines) > 2 else []
 
 
 def ablation_runs(runs: Sequence[Run]) -> list[Run]:
