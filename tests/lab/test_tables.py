@@ -96,3 +96,11 @@ def test_the_summary_has_the_paper_s_number_of_each_task_and_goes_between_the_ma
     assert put_between(page, table) == f"above\n{MARKS[0]}\n{table}\n{MARKS[1]}\nbelow\n"
     with pytest.raises(ValueError, match="must hold"):
         put_between("no marks", table)
+
+
+def test_a_short_run_that_never_crossed_is_left_out_beside_a_long_one(tmp_path: Path) -> None:
+    long = made_run(tmp_path, "Baseline", 0, [9.0] * 10)
+    short = made_run(tmp_path, "Baseline", 1, [9.0] * 4)
+    half = made_run(tmp_path, "Baseline", 2, [9.0] * 5)
+    crossed = made_run(tmp_path, "Baseline", 3, [1.0])
+    assert gather([long, short, half, crossed], "qm9")[0].runs == [long, half, crossed]

@@ -80,7 +80,10 @@ def by_seed(runs: Sequence[Run]) -> list[Run]:
         usable = run.summary is not None and run.rows and not run.config.plain
         if usable and (known is None or worth(run) > worth(known)):
             found[run.config.loop.seed] = run
-    return [run for _, run in sorted(found.items())]
+    longest = max((run.rows[-1].step for run in found.values()), default=0)
+    # A short run that never crossed tells nothing beside a long one, and would pull the median down.
+    tells = (run for _, run in sorted(found.items()) if crossing(run).step or 2 * run.rows[-1].step >= longest)
+    return list(tells)
 
 
 def worth(run: Run) -> tuple[int, int]:
