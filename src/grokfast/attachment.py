@@ -244,7 +244,9 @@ class Attachment:
         return all_finite([batch.grads for batch in batches], scale)
 
     def _find_bad(self, batches: list[Batch]) -> str:
-        """The name of a parameter whose gradient is not finite."""
+        """The name of a parameter whose gradient is not finite, looked for only while it may still be said."""
+        if self._warned and self.nonfinite == "skip":
+            return "a parameter"
         pairs = (pair for batch in batches for pair in zip(batch.places, batch.grads, strict=True))
         place = next((p for p, grad in pairs if not local(grad).isfinite().all()), None)
         return param_name(self.optimizer, *place) if place else "another rank's shard"
