@@ -24,9 +24,9 @@ from torch.nn.functional import cross_entropy
 
 import grokfast
 from grokfast.lab.config import FilterConfig, RunConfig, make_filter, resolve
-from grokfast.lab.machine import keep_freed_memory, peak_memory_bytes
-from grokfast.lab.optim import make_optimizers
-from grokfast.lab.tasks.modular import ModularConfig, ModularTask
+from grokfast.lab.training.machine import keep_freed_memory, peak_memory_bytes
+from grokfast.lab.training.optimizers import make_optimizers
+from grokfast.lab.tasks.modular.task import ModularConfig, ModularTask
 
 LEVEL = 0.95
 

@@ -20,7 +20,7 @@ from grokfast.lab.sweep.local import cores, run_local
 from grokfast.lab.sweep.space import Choices
 from grokfast.lab.sweep.spec import Spec, save_spec, settle
 from grokfast.lab.sweep.study import Sweep
-from grokfast.lab.tasks.modular import ModularConfig
+from grokfast.lab.tasks.modular.task import ModularConfig
 
 GOAL = 0.8  # of N times the throughput of one
 

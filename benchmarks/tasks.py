@@ -25,8 +25,8 @@ from torch.utils.data import DataLoader, Dataset
 
 import grokfast
 from grokfast.lab.config import FilterConfig, RunConfig, make_filter, resolve
-from grokfast.lab.machine import keep_freed_memory
-from grokfast.lab.optim import make_optimizers
+from grokfast.lab.training.machine import keep_freed_memory
+from grokfast.lab.training.optimizers import make_optimizers
 from grokfast.lab.tasks import TASKS, make_task
 from grokfast.lab.tasks.base import Task
 from grokfast.lab.tasks.mnist import CLASSES, MnistTask

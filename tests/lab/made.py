@@ -14,11 +14,11 @@ from tiny import tiny
 from torch import Tensor
 
 from grokfast.lab.config import LoopConfig, RunConfig, fingerprint
-from grokfast.lab.metrics import Row
-from grokfast.lab.paper import arm_config, arms
-from grokfast.lab.runs import Run, create_run, open_for_writing
-from grokfast.lab.tasks.gdb9 import TARGETS
-from grokfast.lab.train import summarize
+from grokfast.lab.runs.metrics import Row
+from grokfast.lab.paper.published import arm_config, arms
+from grokfast.lab.runs.directory import Run, create_run, open_for_writing
+from grokfast.lab.tasks.qm9.gdb9 import TARGETS
+from grokfast.lab.training.loop import summarize
 
 
 def write_idx(array: Tensor) -> bytes:

@@ -13,10 +13,10 @@ from made import as_csv, made_run, make_rows, write_imdb
 from tiny import TINY_FLAGS
 
 from grokfast.lab import load_runs
-from grokfast.lab.cli import build_parser, main
+from grokfast.lab.commands.cli import build_parser, main
 from grokfast.lab.config import fingerprint
-from grokfast.lab.flags import command_line
-from grokfast.lab.results_page import MARKS
+from grokfast.lab.commands.flags import command_line
+from grokfast.lab.report.markdown import MARKS
 
 TRAIN = ["train", "modmul", *TINY_FLAGS, "--steps", "12"]
 
@@ -131,7 +131,7 @@ def test_a_full_disk_gives_one_line_and_leaves_earlier_files(tmp_path: Path) -> 
     script = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000));"
-        "from grokfast.lab.cli import main; sys.exit(main(sys.argv[1:]))"
+        "from grokfast.lab.commands.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     words = [*TRAIN, "--checkpoint-seconds", "0", "--quiet", "--runs-dir", str(tmp_path)]
     done = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True)
@@ -146,7 +146,7 @@ def test_a_full_disk_gives_one_line_and_leaves_earlier_files(tmp_path: Path) -> 
 
 def test_interrupt_leaves_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> None:
     words = ["train", "modmul", *TINY_FLAGS, "--steps", "1000000", "--runs-dir", str(tmp_path)]
-    process = subprocess.Popen([sys.executable, "-m", "grokfast.lab.cli", *words], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-m", "grokfast.lab.commands.cli", *words], stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
     while not any(run.rows for run in load_runs(tmp_path)):
         assert time.monotonic() < deadline
@@ -162,7 +162,7 @@ def test_interrupt_leaves_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> 
 def test_plain_lines_when_the_output_is_no_terminal(
     capsys: pytest.CaptureFixture[str], runs_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("grokfast.lab.terminal.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("grokfast.lab.commands.terminal.LINE_SECONDS", 0.0)
     _, _, err = call(capsys, *TRAIN, "--runs-dir", str(runs_dir))
     lines = err.splitlines()
     assert len(lines) == 4

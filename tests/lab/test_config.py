@@ -18,7 +18,7 @@ from grokfast.lab.config import (
     title,
     to_json,
 )
-from grokfast.lab.tasks.modular import ModularConfig
+from grokfast.lab.tasks.modular.task import ModularConfig
 
 
 @pytest.mark.parametrize(("name", "lamb", "decay"), [(None, 2.0, 0.0), ("ema", 2.0, 0.005), ("ma", 5.0, 0.01)])

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from grokfast.lab.data import (
+from grokfast.lab.tasks.data import (
     VARIABLE,
     DataError,
     Source,

@@ -23,10 +23,10 @@ from grokfast.lab.analysis.spectrum import (
     slow_share,
     update_gain,
 )
-from grokfast.lab.metrics import Row
-from grokfast.lab.recording import Sampled, load_gradients
-from grokfast.lab.runs import Run, RunError, create_run
-from grokfast.lab.train import train
+from grokfast.lab.runs.metrics import Row
+from grokfast.lab.runs.recording import Sampled, load_gradients
+from grokfast.lab.runs.directory import Run, RunError, create_run
+from grokfast.lab.training.loop import train
 
 B, A = [0.06, 0.04], [1.0, -1.3, 0.4]  # poles at 0.8 and 0.5, gain 1 at 0
 TAPS = [0.4, 0.3, 0.2, 0.1]

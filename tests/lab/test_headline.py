@@ -6,7 +6,7 @@ from pathlib import Path
 
 from made import made_run
 
-from grokfast.lab.headline import headline
+from grokfast.lab.compare.headline import headline
 
 
 def test_all_baselines_are_named_with_their_weight_decay(tmp_path: Path) -> None:

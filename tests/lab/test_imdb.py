@@ -17,11 +17,11 @@ from made import as_csv, make_rows, write_imdb
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_logits
 
-from grokfast.lab.data import DataError
-from grokfast.lab.tasks.imdb import ImdbConfig, ImdbTask, split_evenly
-from grokfast.lab.tasks.lstm import SentimentLSTM
-from grokfast.lab.tasks.lstm_fast import last_logits, plan
-from grokfast.lab.tasks.reviews import STOP_WORDS, encode, number_words, read_reviews, split_words
+from grokfast.lab.tasks.data import DataError
+from grokfast.lab.tasks.imdb.task import ImdbConfig, ImdbTask, split_evenly
+from grokfast.lab.tasks.imdb.lstm import SentimentLSTM
+from grokfast.lab.tasks.imdb.fast import last_logits, plan
+from grokfast.lab.tasks.imdb.reviews import STOP_WORDS, encode, number_words, read_reviews, split_words
 
 SMALL: dict[str, Any] = {"rows": 40, "vocabulary": 30, "length": 12, "embedding": 4, "width": 6, "batch_size": 7}
 
@@ -99,7 +99,7 @@ def test_fast_path_equals_plain_model_in_loss_and_gradients(lengths: list[int], 
 
 def cut_by(patch: pytest.MonkeyPatch, call: int, steps: int, rows: int) -> None:
     for name, value in {"CALL": call, "STEPS": steps, "ROWS": rows}.items():
-        patch.setattr(f"grokfast.lab.tasks.lstm_fast.{name}", value)
+        patch.setattr(f"grokfast.lab.tasks.imdb.fast.{name}", value)
 
 
 @pytest.mark.parametrize("depth", [1, 3])

@@ -15,8 +15,8 @@ from grokfast.lab import Run, load_runs
 
 KILLER = """
 import os, random, signal, sys, time
-from grokfast.lab.runs import find_run
-from grokfast.lab.train import task_of, train
+from grokfast.lab.runs.directory import find_run
+from grokfast.lab.training.loop import task_of, train
 run, dice, kills = find_run(sys.argv[1]), random.Random(int(sys.argv[2])), 0
 task_of(run.config)  # imports all there is to import, once for all children
 while run.status == "incomplete":
@@ -35,7 +35,7 @@ print(kills)
 
 
 def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "grokfast.lab.cli", *words]
+    return [sys.executable, "-m", "grokfast.lab.commands.cli", *words]
 
 
 FLAGS = {

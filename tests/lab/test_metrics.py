@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from grokfast.lab.metrics import Crossing, Row, crossings, first_crossing, stable_crossing
+from grokfast.lab.runs.metrics import Crossing, Row, crossings, first_crossing, stable_crossing
 
 
 def row(step: int, train: float | None, val: float | None) -> Row:

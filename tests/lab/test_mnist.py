@@ -16,10 +16,10 @@ from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
 from grokfast.lab.config import FilterConfig, LoopConfig, RunConfig, resolve
-from grokfast.lab.data import DataError
-from grokfast.lab.runs import create_run
+from grokfast.lab.tasks.data import DataError
+from grokfast.lab.runs.directory import create_run
 from grokfast.lab.tasks.mnist import MnistConfig, MnistTask, was_logged
-from grokfast.lab.train import train
+from grokfast.lab.training.loop import train
 
 real_data = pytest.mark.skipif("GROKFAST_DATA" not in os.environ, reason="needs the real files: set GROKFAST_DATA")
 

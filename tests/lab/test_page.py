@@ -12,9 +12,9 @@ import pytest
 from tiny import tiny
 
 from grokfast.lab.report import write_report
-from grokfast.lab.results import crossing
-from grokfast.lab.runs import Run, create_run, write_json
-from grokfast.lab.train import Watcher, train
+from grokfast.lab.compare.results import crossing
+from grokfast.lab.runs.directory import Run, create_run, write_json
+from grokfast.lab.training.loop import Watcher, train
 
 BROWSER = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None

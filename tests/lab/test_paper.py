@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from grokfast.lab.paper import ARMS, Arm, arm_config, find_arm
+from grokfast.lab.paper.published import ARMS, Arm, arm_config, find_arm
 
 
 @pytest.mark.parametrize("arm", ARMS, ids=lambda arm: f"{arm.task}: {arm.name}")

@@ -18,14 +18,14 @@ from made import as_csv, make_rows, write_imdb, write_mnist, write_qm9
 from tiny import TINY, TINY_FLAGS, tiny
 
 from grokfast.lab import Run, load_runs, parallel
-from grokfast.lab.metrics import Row
-from grokfast.lab.recording import load_gradients, load_snapshots
-from grokfast.lab.runs import create_run
+from grokfast.lab.runs.metrics import Row
+from grokfast.lab.runs.recording import load_gradients, load_snapshots
+from grokfast.lab.runs.directory import create_run
 from grokfast.lab.tasks import Task, make_task
-from grokfast.lab.tasks.imdb import ImdbConfig
+from grokfast.lab.tasks.imdb.task import ImdbConfig
 from grokfast.lab.tasks.mnist import MnistConfig
-from grokfast.lab.tasks.qm9 import Qm9Config
-from grokfast.lab.train import Watcher, train
+from grokfast.lab.tasks.qm9.task import Qm9Config
+from grokfast.lab.training.loop import Watcher, train
 
 TASKS = {
     "modmul": TINY,
@@ -95,7 +95,7 @@ LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--npro
 
 def start(*words: str) -> subprocess.Popen[str]:
     """Begin a command of the lab on two ranks."""
-    command = [*LAUNCH, "-m", "grokfast.lab.cli", *words]
+    command = [*LAUNCH, "-m", "grokfast.lab.commands.cli", *words]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from tiny import tiny
 
-from grokfast.lab.recording import load_gradients, load_snapshots, recorded_bytes, snapshot_steps
-from grokfast.lab.runs import Run, RunError, create_run
-from grokfast.lab.train import Watcher, task_of, train
+from grokfast.lab.runs.recording import load_gradients, load_snapshots, recorded_bytes, snapshot_steps
+from grokfast.lab.runs.directory import Run, RunError, create_run
+from grokfast.lab.training.loop import Watcher, task_of, train
 
 
 def recorded(runs_dir: Path, stop_at: int | None = None, **changes: object) -> Run:

@@ -10,11 +10,11 @@ import pytest
 from made import made_run, swept_run
 from tiny import tiny
 
-from grokfast.lab.metrics import Row
+from grokfast.lab.runs.metrics import Row
 from grokfast.lab.report import write_figures, write_report
 from grokfast.lab.report.groups import POINTS, band, group_runs, most_telling
-from grokfast.lab.runs import Run, create_run, open_for_writing
-from grokfast.lab.train import train
+from grokfast.lab.runs.directory import Run, create_run, open_for_writing
+from grokfast.lab.training.loop import train
 
 
 def text_of(runs: list[Run], tmp_path: Path) -> str:

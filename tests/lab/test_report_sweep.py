@@ -10,8 +10,8 @@ from made import swept_run
 from grokfast.lab.report import write_figures, write_report
 from grokfast.lab.report.pictures import HeatMap, Parallel, Plot
 from grokfast.lab.report.sweep import Sweep, find_sweeps, pictures
-from grokfast.lab.report.sweep_page import recommendation, section
-from grokfast.lab.runs import Run
+from grokfast.lab.report.page.sweeps import recommendation, section
+from grokfast.lab.runs.directory import Run
 
 LAMBS, DECAYS = (1.0, 2.0, 4.0), (0.0, 0.01)
 

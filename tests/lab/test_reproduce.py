@@ -12,13 +12,13 @@ import pytest
 from tiny import TINY, comparable, tiny
 
 from grokfast.lab import experiments, load_runs, reproduce, terminal
-from grokfast.lab.cli import main
+from grokfast.lab.commands.cli import main
 from grokfast.lab.config import RunConfig, fingerprint
-from grokfast.lab.data import DataError
-from grokfast.lab.experiments import EXPERIMENTS, NAMES, Experiment, configurations, find_experiments
-from grokfast.lab.reproduce import Plan, carry_out, estimate, expected_steps, make_plan
-from grokfast.lab.runs import Run, create_run, run_path
-from grokfast.lab.train import Watcher, train
+from grokfast.lab.tasks.data import DataError
+from grokfast.lab.paper.experiments import EXPERIMENTS, NAMES, Experiment, configurations, find_experiments
+from grokfast.lab.training.plan import Plan, carry_out, estimate, expected_steps, make_plan
+from grokfast.lab.runs.directory import Run, create_run, run_path
+from grokfast.lab.training.loop import Watcher, train
 
 FIXED = [
     *("fig1", "table-staged", "fig-ma-gain", "fig-ma-window", "fig-ma-decay", "fig-ema", "fig-ema-ablations"),
@@ -291,7 +291,7 @@ def test_an_unknown_name_gives_one_line(capsys: pytest.CaptureFixture[str], tmp_
 
 def test_the_list_needs_no_pictures() -> None:
     script = (
-        "import sys; from grokfast.lab.cli import main; code = main(['reproduce', '--list']);"
+        "import sys; from grokfast.lab.commands.cli import main; code = main(['reproduce', '--list']);"
         "assert not {'matplotlib', 'plotly'} & set(sys.modules); sys.exit(code)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

@@ -11,8 +11,8 @@ import torch
 from tiny import tiny
 
 from grokfast.lab import load_runs
-from grokfast.lab.metrics import Row
-from grokfast.lab.runs import Run, RunError, create_run, find_run, open_for_writing, write_atomically
+from grokfast.lab.runs.metrics import Row
+from grokfast.lab.runs.directory import Run, RunError, create_run, find_run, open_for_writing, write_atomically
 
 ROW = Row(10, 1.5, 0.5, 2.5, 0.25, 3.0, 4.0, None, 1e-3, 80, 0.1)
 

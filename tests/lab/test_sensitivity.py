@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from grokfast.lab.analysis.sensitivity import (
+from grokfast.lab.compare.sensitivity import (
     BINS,
     MOST,
     Setting,
@@ -21,7 +21,7 @@ from grokfast.lab.analysis.sensitivity import (
     sensitivity,
     varied,
 )
-from grokfast.lab.metrics import Crossing
+from grokfast.lab.runs.metrics import Crossing
 
 
 def at(step: int) -> Crossing:

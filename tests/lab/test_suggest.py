@@ -12,11 +12,11 @@ from made import made_run
 from tiny import tiny
 
 from grokfast.lab.analysis.advice import Advice, advise
-from grokfast.lab.cli import build_parser, main
+from grokfast.lab.commands.cli import build_parser, main
 from grokfast.lab.commands.train import config_from
 from grokfast.lab.config import RunConfig
-from grokfast.lab.metrics import Crossing, Row
-from grokfast.lab.runs import Run, create_run, open_for_writing, write_json
+from grokfast.lab.runs.metrics import Crossing, Row
+from grokfast.lab.runs.directory import Run, create_run, open_for_writing, write_json
 
 
 def grok(folder: Path, *, overfit: int, generalise: int | None, steps: int, finish: bool = True, **changes: Any) -> Run:

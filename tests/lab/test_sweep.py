@@ -18,9 +18,9 @@ import pytest
 from tiny import TINY, TINY_FLAGS, comparable
 
 from grokfast.lab import load_runs
-from grokfast.lab.cli import main
+from grokfast.lab.commands.cli import main
 from grokfast.lab.config import FilterConfig, LoopConfig, OptimConfig, RunConfig
-from grokfast.lab.runs import Run, run_path
+from grokfast.lab.runs.directory import Run, run_path
 from grokfast.lab.sweep import local
 from grokfast.lab.sweep.progress import SweepProgress, fraction
 from grokfast.lab.sweep.space import Choices
@@ -57,7 +57,7 @@ def states(folder: Path) -> Counter[str]:
 
 def test_killed_and_then_joined_by_two_equals_uninterrupted(tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
-    grokfast = [sys.executable, "-m", "grokfast.lab.cli", "sweep"]
+    grokfast = [sys.executable, "-m", "grokfast.lab.commands.cli", "sweep"]
     flags = [*FLAGS, *GRID, "--steps", "100", "--checkpoint-seconds", "0", "--sweep-dir", str(folder), "--quiet"]
     first = subprocess.Popen([*grokfast, *flags, "--workers", "1"], start_new_session=True)
     while True:

@@ -36,7 +36,7 @@ def test_ray_restarts_the_run_of_a_killed_worker(tmp_path: Path) -> None:
     short = tempfile.mkdtemp(prefix="ray", dir="/tmp")  # sockets lie there, whose paths must be short
     environment = {**os.environ, "RAY_TMPDIR": short}
     environment.pop("RAY_ADDRESS", None)
-    process = subprocess.Popen([sys.executable, "-m", "grokfast.lab.cli", "sweep", *words], env=environment)
+    process = subprocess.Popen([sys.executable, "-m", "grokfast.lab.commands.cli", "sweep", *words], env=environment)
     try:
         victim = None
         while victim is None:

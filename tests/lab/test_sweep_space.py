@@ -9,12 +9,12 @@ import pytest
 from tiny import TINY
 
 from grokfast.lab.config import FilterConfig, LoopConfig, OptimConfig, RunConfig
-from grokfast.lab.experiments import ALPHAS, GAINS_OF_EMA
-from grokfast.lab.runs import RunError
+from grokfast.lab.paper.experiments import ALPHAS, GAINS_OF_EMA
+from grokfast.lab.runs.directory import RunError
 from grokfast.lab.sweep.space import Choices, Point, Range, preset, read_choices, read_range
 from grokfast.lab.sweep.spec import Spec, load_spec, name_of, save_spec, settle
-from grokfast.lab.tasks.modular import ModularConfig
-from grokfast.lab.tasks.qm9 import Qm9Config
+from grokfast.lab.tasks.modular.task import ModularConfig
+from grokfast.lab.tasks.qm9.task import Qm9Config
 
 EMA = RunConfig(TINY, FilterConfig(filter="ema"), OptimConfig(), LoopConfig(steps=20, threads=1))
 GRID = Spec(EMA, (Choices("alpha", (0.9, 0.98)), Choices("lamb", (1.0, 2.0))), (3, 4))

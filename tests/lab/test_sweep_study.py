@@ -14,15 +14,15 @@ from optuna.trial import TrialState
 from tiny import TINY, comparable
 
 from grokfast.lab.config import FilterConfig, LoopConfig, OptimConfig, RunConfig, resolve
-from grokfast.lab.metrics import Row
-from grokfast.lab.runs import Run, RunError, create_run
+from grokfast.lab.runs.metrics import Row
+from grokfast.lab.runs.directory import Run, RunError, create_run
 from grokfast.lab.sweep.objective import BEYOND, Judge, gap, hopeless, value_of
 from grokfast.lab.sweep.space import Choices, Point, Range
 from grokfast.lab.sweep.spec import Objective, Spec, save_spec, settle
 from grokfast.lab.sweep.standings import Standing, standings, text
 from grokfast.lab.sweep.study import ATTEMPTS, Claim, Sweep
 from grokfast.lab.sweep.trial import Ending, carry_out
-from grokfast.lab.train import train
+from grokfast.lab.training.loop import train
 
 BASE = RunConfig(TINY, FilterConfig(filter="ema"), OptimConfig(), LoopConfig(steps=8, eval_every=2, threads=1))
 GRID = settle(Spec(BASE, (Choices("alpha", (0.9, 0.98)),), (0, 1)))

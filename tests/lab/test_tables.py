@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from made import create_made, made_run
 
-from grokfast.lab.ablations import ablation_rows, ablations
+from grokfast.lab.compare.ablations import ablation_rows, ablations
 from grokfast.lab.config import LoopConfig, RunConfig, resolve
-from grokfast.lab.experiments import configuration
-from grokfast.lab.metrics import Crossing
-from grokfast.lab.paper import arm_config, arms
-from grokfast.lab.results_page import MARKS, put_between, results_page, summary_table
-from grokfast.lab.runs import create_run
-from grokfast.lab.tables import arm_rows, gather, mean, spread
+from grokfast.lab.paper.experiments import configuration
+from grokfast.lab.runs.metrics import Crossing
+from grokfast.lab.paper.published import arm_config, arms
+from grokfast.lab.report.markdown import MARKS, put_between, results_page, summary_table
+from grokfast.lab.runs.directory import create_run
+from grokfast.lab.compare.arms import arm_rows, gather, mean, spread
 
 
 def test_arms_are_summed_up_over_seeds_beside_the_baseline_s_best(tmp_path: Path) -> None:

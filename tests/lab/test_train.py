@@ -9,11 +9,11 @@ import torch
 from tiny import comparable, tiny
 
 import grokfast
-from grokfast.lab.metrics import Row
-from grokfast.lab.optim import make_optimizers
-from grokfast.lab.runs import Run, RunError, create_run
-from grokfast.lab.tasks.modular import ModularTask
-from grokfast.lab.train import Watcher, evaluation_steps, train
+from grokfast.lab.runs.metrics import Row
+from grokfast.lab.training.optimizers import make_optimizers
+from grokfast.lab.runs.directory import Run, RunError, create_run
+from grokfast.lab.tasks.modular.task import ModularTask
+from grokfast.lab.training.loop import Watcher, evaluation_steps, train
 
 
 def finish(directory: Path, **changes: Any) -> Run:

@@ -23,10 +23,10 @@ from grokfast.lab.analysis.trajectory import (
 )
 from grokfast.lab.analysis.weights import flatten_weights, load_vectors, products
 from grokfast.lab.config import LoopConfig, RunConfig, to_json
-from grokfast.lab.metrics import Row
-from grokfast.lab.paper import arm_config, arms
-from grokfast.lab.runs import Run, RunError, create_run, row_to_json, run_path, write_json
-from grokfast.lab.train import train
+from grokfast.lab.runs.metrics import Row
+from grokfast.lab.paper.published import arm_config, arms
+from grokfast.lab.runs.directory import Run, RunError, create_run, row_to_json, run_path, write_json
+from grokfast.lab.training.loop import train
 
 Kept = Mapping[int, "list[float] | NDArray[np.float32]"]
 

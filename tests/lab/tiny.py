@@ -4,8 +4,8 @@ import dataclasses
 from typing import Any
 
 from grokfast.lab.config import FilterConfig, LoopConfig, OptimConfig, RunConfig, resolve
-from grokfast.lab.metrics import Row
-from grokfast.lab.tasks.modular import ModularConfig
+from grokfast.lab.runs.metrics import Row
+from grokfast.lab.tasks.modular.task import ModularConfig
 
 TINY = ModularConfig(p=7, width=16, depth=1, heads=2, batch_size=8)
 TINY_FLAGS = ["--p", "7", "--width", "16", "--depth", "1", "--heads", "2", "--batch-size", "8", "--threads", "1"]

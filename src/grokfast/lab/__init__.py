@@ -1,4 +1,4 @@
 """The lab: the paper's tasks, one training loop, run directories, reports. Needs `pip install "grokfast[lab]"`."""
 
-from grokfast.lab.runs import Run as Run
-from grokfast.lab.runs import load_runs as load_runs
+from grokfast.lab.runs.directory import Run as Run
+from grokfast.lab.runs.directory import load_runs as load_runs

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import grokfast
 from grokfast.lab.analysis.spectrum import power, slow_share
 from grokfast.lab.config import FilterName, RunConfig
-from grokfast.lab.flags import command_line
-from grokfast.lab.metrics import Crossing, Row, first_crossing
-from grokfast.lab.recording import load_gradients
-from grokfast.lab.results import crossing, progress_text
-from grokfast.lab.runs import Run, RunError
+from grokfast.lab.commands.flags import command_line
+from grokfast.lab.runs.metrics import Crossing, Row, first_crossing
+from grokfast.lab.runs.recording import load_gradients
+from grokfast.lab.compare.results import crossing, progress_text
+from grokfast.lab.runs.directory import Run, RunError
 
 OVERFIT = 0.99  # training accuracy
 FEWEST = 5  # evaluations

@@ -12,9 +12,9 @@ from scipy import signal
 import grokfast
 from grokfast.lab.analysis.frequency import Floats, check, ring_out, silence, transfer
 from grokfast.lab.config import make_filter
-from grokfast.lab.metrics import crossings
-from grokfast.lab.recording import Sampled, load_gradients
-from grokfast.lab.runs import Run
+from grokfast.lab.runs.metrics import crossings
+from grokfast.lab.runs.recording import Sampled, load_gradients
+from grokfast.lab.runs.directory import Run
 
 SHORTEST = 16  # steps; fewer have no spectrum to speak of
 COLUMNS = 4096  # scalars looked at together

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from grokfast.lab.analysis.weights import Products, Vector, products, spans
 from grokfast.lab.config import title
-from grokfast.lab.metrics import reaches, validation
-from grokfast.lab.paper import as_computed_usually, find_arm
-from grokfast.lab.recording import OVERFIT_STEP
-from grokfast.lab.runs import Run
+from grokfast.lab.runs.metrics import reaches, validation
+from grokfast.lab.paper.published import as_computed_usually, find_arm
+from grokfast.lab.runs.recording import OVERFIT_STEP
+from grokfast.lab.runs.directory import Run
 
 
 class Spread(NamedTuple):

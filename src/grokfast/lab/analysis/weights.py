@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from grokfast.lab.recording import load_snapshots
-from grokfast.lab.runs import Run, RunError
+from grokfast.lab.runs.recording import load_snapshots
+from grokfast.lab.runs.directory import Run, RunError
 
 Vector = NDArray[np.float64]
 MEMORY = 512 << 20  # bytes of weights to hold at once

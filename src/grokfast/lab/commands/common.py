@@ -7,9 +7,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from grokfast.lab.results import sort_out
-from grokfast.lab.runs import Run, RunError, find_run, load_runs
-from grokfast.lab.terminal import complain
+from grokfast.lab.compare.results import sort_out
+from grokfast.lab.runs.directory import Run, RunError, find_run, load_runs
+from grokfast.lab.commands.terminal import complain
 
 INTERRUPTED = 130
 console = Console()

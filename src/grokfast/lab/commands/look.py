@@ -9,11 +9,11 @@ from rich.table import Table
 
 from grokfast.lab.commands.common import console, readable, where
 from grokfast.lab.config import FilterConfig, RunConfig, make_filter, resolve, to_json
-from grokfast.lab.flags import pick
-from grokfast.lab.metrics import Crossing
-from grokfast.lab.recording import recorded_bytes
-from grokfast.lab.results import cell, crossing_text, describe, flatten, progress_text, response_table
-from grokfast.lab.runs import Run, find_run, load_runs
+from grokfast.lab.commands.flags import pick
+from grokfast.lab.runs.metrics import Crossing
+from grokfast.lab.runs.recording import recorded_bytes
+from grokfast.lab.compare.results import cell, crossing_text, describe, flatten, progress_text, response_table
+from grokfast.lab.runs.directory import Run, find_run, load_runs
 from grokfast.lab.tasks import TASKS
 
 
@@ -80,7 +80,7 @@ def command_response(args: argparse.Namespace) -> int:
     assert filter is not None
     console.print(response_table(filter))
     if args.out is not None:
-        from grokfast.lab.report.figures import draw
+        from grokfast.lab.report.draw_matplotlib import draw
         from grokfast.lab.report.plots import response_plot
 
         print(f"written: {draw([response_plot([filter])], args.out)}")

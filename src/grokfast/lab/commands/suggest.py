@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from grokfast.lab.runs import find_run
+from grokfast.lab.runs.directory import find_run
 
 if TYPE_CHECKING:
     from grokfast.lab.analysis.advice import Advice, Proposal

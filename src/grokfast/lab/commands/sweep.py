@@ -14,16 +14,16 @@ from typing import Any
 
 from rich.console import Console
 
-from grokfast.lab import parallel
+from grokfast.lab.training import parallel
 from grokfast.lab.commands.common import INTERRUPTED
 from grokfast.lab.config import FilterConfig, LoopConfig, OptimConfig, RunConfig
-from grokfast.lab.flags import pick
-from grokfast.lab.runs import RunError
+from grokfast.lab.commands.flags import pick
+from grokfast.lab.runs.directory import RunError
 from grokfast.lab.sweep.space import PRESETS, Dimension, preset, read_choices, read_range
 from grokfast.lab.sweep.spec import Spec, load_spec, name_of, save_spec, settle
 from grokfast.lab.tasks import TASKS
-from grokfast.lab.terminal import complain
-from grokfast.lab.train import rehearse, task_of
+from grokfast.lab.commands.terminal import complain
+from grokfast.lab.training.loop import rehearse, task_of
 
 TOP = 10  # settings in the table
 WIDE = 240  # columns of a table that goes to a file

@@ -14,15 +14,15 @@ from rich.table import Table
 
 from grokfast.lab.commands.common import INTERRUPTED, console, say, where
 from grokfast.lab.config import FilterConfig, LoopConfig, OptimConfig, RunConfig, check_device, resolve
-from grokfast.lab.flags import pick
-from grokfast.lab.metrics import Row
-from grokfast.lab.paper import demo_configs
-from grokfast.lab.results import cell, describe, progress_text
-from grokfast.lab.runs import Run, RunError, create_run, find_run, run_path
+from grokfast.lab.commands.flags import pick
+from grokfast.lab.runs.metrics import Row
+from grokfast.lab.paper.published import demo_configs
+from grokfast.lab.compare.results import cell, describe, progress_text
+from grokfast.lab.runs.directory import Run, RunError, create_run, find_run, run_path
 from grokfast.lab.tasks import TASKS, Task
-from grokfast.lab.tensorboard import event_writer, writer_class
-from grokfast.lab.terminal import complain, train_watched
-from grokfast.lab.train import check_data_of, data_of, rehearse, task_of
+from grokfast.lab.training.tensorboard import event_writer, writer_class
+from grokfast.lab.commands.terminal import complain, train_watched
+from grokfast.lab.training.loop import check_data_of, data_of, rehearse, task_of
 
 
 def config_from(args: argparse.Namespace) -> RunConfig:
@@ -61,9 +61,9 @@ def command_resume(args: argparse.Namespace) -> int:
 
 
 def command_demo(args: argparse.Namespace) -> int:
-    from grokfast.lab.headline import headline
+    from grokfast.lab.compare.headline import headline
     from grokfast.lab.report import write_report
-    from grokfast.lab.results import HEADINGS, result
+    from grokfast.lab.compare.results import HEADINGS, result
 
     runs: list[Run] = []
     for config in demo_configs(quick=args.quick):

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from grokfast.lab.commands.common import chosen_runs, readable
-from grokfast.lab.runs import RunError, load_runs, write_atomically
+from grokfast.lab.runs.directory import RunError, load_runs, write_atomically
 
 
 def command_report(args: argparse.Namespace) -> int:
@@ -26,7 +26,7 @@ def command_figures(args: argparse.Namespace) -> int:
 
 
 def command_results(args: argparse.Namespace) -> int:
-    from grokfast.lab.results_page import other_runs, put_between, results_page, summary_table, table_runs
+    from grokfast.lab.report.markdown import other_runs, put_between, results_page, summary_table, table_runs
 
     folders = args.folders or [args.runs_dir]
     for folder in folders:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from grokfast.lab.report.figures import draw
-from grokfast.lab.report.page import write_page
+from grokfast.lab.report.draw_matplotlib import draw
+from grokfast.lab.report.page.page import write_page
 from grokfast.lab.report.pictures import Picture
 from grokfast.lab.report.plots import filter_plots, gradient_plots, kept_weights, task_plots, weight_plots
 from grokfast.lab.report.sweep import sweep_plots
-from grokfast.lab.results import sort_out
-from grokfast.lab.runs import Run
+from grokfast.lab.compare.results import sort_out
+from grokfast.lab.runs.directory import Run
 
 
 def write_report(runs: Sequence[Run], out: Path) -> tuple[Path, Path]:

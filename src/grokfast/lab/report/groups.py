@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grokfast.lab.config import RunConfig, fingerprint
-from grokfast.lab.headline import median
-from grokfast.lab.metrics import Row
-from grokfast.lab.paper import find_arm
-from grokfast.lab.results import crossing, label
-from grokfast.lab.runs import Run
+from grokfast.lab.compare.headline import median
+from grokfast.lab.runs.metrics import Row
+from grokfast.lab.paper.published import find_arm
+from grokfast.lab.compare.results import crossing, label
+from grokfast.lab.runs.directory import Run
 
 POINTS = 240  # of a curve in a page: about what a screen shows, few enough for a small file
 FAINT_POINTS = 60  # of one among many

@@ -15,8 +15,8 @@ from grokfast.lab.analysis.weights import Products, products
 from grokfast.lab.config import make_filter
 from grokfast.lab.report.groups import FAINT_POINTS, Group, band, group_runs, most_telling
 from grokfast.lab.report.pictures import COLOURS, Panel, Plot, Series
-from grokfast.lab.results import by_task, crossing, filter_name, label
-from grokfast.lab.runs import Run, RunError
+from grokfast.lab.compare.results import by_task, crossing, filter_name, label
+from grokfast.lab.runs.directory import Run, RunError
 
 MOST = 2 * len(COLOURS)  # curves that can be told apart; of more than that the rest is grey
 SEGMENT = 1024  # of spectra: shorter ones do not reach below the cutoff of the paper's filters

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from grokfast.lab.analysis import sensitivity
-from grokfast.lab.analysis.sensitivity import Setting, Trial
+from grokfast.lab.compare.sensitivity import Setting, Trial
 from grokfast.lab.config import RunConfig, to_json
 from grokfast.lab.report.pictures import Beam, HeatMap, Panel, Parallel, Picture, Plot, Series, Strand, Tile
-from grokfast.lab.results import crossing, flatten
-from grokfast.lab.runs import Run
+from grokfast.lab.compare.results import crossing, flatten
+from grokfast.lab.runs.directory import Run
 
 # What a filter is made of; the other fields of its configuration change nothing.
 PARTS = {

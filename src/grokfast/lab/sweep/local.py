@@ -17,11 +17,11 @@ from collections.abc import Callable, Generator
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
-from grokfast.lab.runs import RunError
+from grokfast.lab.runs.directory import RunError
 from grokfast.lab.sweep.members import join, lives
 from grokfast.lab.sweep.study import ATTEMPTS, Sweep, Tally
 from grokfast.lab.sweep.trial import carry_out
-from grokfast.lab.terminal import complain, one_line, plain_warnings, stop_on_interrupt
+from grokfast.lab.commands.terminal import complain, one_line, plain_warnings, stop_on_interrupt
 
 POLL = 0.5  # seconds between looks at what the others do
 

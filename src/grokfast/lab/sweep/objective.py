@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from grokfast.lab.config import RunConfig
-from grokfast.lab.metrics import Crossing, Row, best, crossings, validation
-from grokfast.lab.runs import Run
+from grokfast.lab.runs.metrics import Crossing, Row, best, crossings, validation
+from grokfast.lab.runs.directory import Run
 from grokfast.lab.sweep.spec import Objective
 from grokfast.lab.tasks.base import Measure
 

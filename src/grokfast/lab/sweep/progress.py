@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
-from grokfast.lab.reproduce import duration
-from grokfast.lab.runs import Run
+from grokfast.lab.training.plan import duration
+from grokfast.lab.runs.directory import Run
 from grokfast.lab.sweep.study import Sweep, Tally
-from grokfast.lab.terminal import LINE_SECONDS
+from grokfast.lab.commands.terminal import LINE_SECONDS
 
 TAIL = 4096  # bytes in which the last evaluation of a run surely is
 

@@ -14,14 +14,14 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from grokfast.lab.runs import RunError
+from grokfast.lab.runs.directory import RunError
 from grokfast.lab.sweep.local import POLL, cores
 from grokfast.lab.sweep.members import join, lives
 from grokfast.lab.sweep.space import Point
 from grokfast.lab.sweep.spec import load_spec
 from grokfast.lab.sweep.study import ATTEMPTS, Claim, Sweep, Tally
 from grokfast.lab.sweep.trial import Ending, carry_out
-from grokfast.lab.terminal import one_line, stop_on_interrupt
+from grokfast.lab.commands.terminal import one_line, stop_on_interrupt
 
 
 def run_ray(

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, get_type_hints
 
 from grokfast.lab.config import FilterConfig, LoopConfig, OptimConfig, RunConfig, make_filter, resolve
-from grokfast.lab.experiments import ALPHAS, DECAYS, GAINS_OF_EMA, GAINS_OF_MA, WINDOWS
-from grokfast.lab.flags import parser_options
+from grokfast.lab.paper.experiments import ALPHAS, DECAYS, GAINS_OF_EMA, GAINS_OF_MA, WINDOWS
+from grokfast.lab.commands.flags import parser_options
 from grokfast.lab.tasks.base import TaskConfig
 
 PARTS = ("task", "filter", "optim", "loop")

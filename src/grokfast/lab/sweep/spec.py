@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from grokfast.lab.config import RunConfig, best_device, from_json, to_json, tuples
-from grokfast.lab.runs import RunError, read_json, write_json
+from grokfast.lab.runs.directory import RunError, read_json, write_json
 from grokfast.lab.sweep.space import Choices, Dimension, Point, Range, check_influence, configure, ends
 
 Objective = Literal["stable", "first", "accuracy", "loss", "seconds"]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from rich.table import Table
 
-from grokfast.lab.results import cell
+from grokfast.lab.compare.results import cell
 from grokfast.lab.sweep.objective import BEYOND, crossing_of, value_of
 from grokfast.lab.sweep.space import Point
 from grokfast.lab.sweep.spec import Objective, Spec

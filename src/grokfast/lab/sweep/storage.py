@@ -9,7 +9,7 @@ from pathlib import Path
 
 import optuna
 
-from grokfast.lab.runs import RunError
+from grokfast.lab.runs.directory import RunError
 
 
 def open_study(path: Path, name: str) -> tuple[optuna.Study, Callable[[], None]]:

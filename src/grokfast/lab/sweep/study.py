@@ -24,7 +24,7 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from grokfast.lab.runs import Run, run_path
+from grokfast.lab.runs.directory import Run, run_path
 from grokfast.lab.sweep.members import forget_the_dead, join, lives
 from grokfast.lab.sweep.space import Choices, Point
 from grokfast.lab.sweep.spec import load_spec, name_of

@@ -10,13 +10,13 @@ from typing import Literal, NamedTuple
 
 import filelock
 
-from grokfast.lab.machine import forget_peak_memory
-from grokfast.lab.runs import Run, create_run, run_path
+from grokfast.lab.training.machine import forget_peak_memory
+from grokfast.lab.runs.directory import Run, create_run, run_path
 from grokfast.lab.sweep.objective import Judge, value_of
 from grokfast.lab.sweep.space import Point
 from grokfast.lab.sweep.spec import Spec
-from grokfast.lab.terminal import complain, one_line
-from grokfast.lab.train import Watcher, data_of, rehearse, task_of, train
+from grokfast.lab.commands.terminal import complain, one_line
+from grokfast.lab.training.loop import Watcher, data_of, rehearse, task_of, train
 
 PATIENCE = 30.0  # seconds for a process that was killed to be gone
 

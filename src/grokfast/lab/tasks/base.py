@@ -1,12 +1,16 @@
-"""The shape of every task: data, model and loss, drawn from one seed; know one, know all."""
+"""The shape of every task: settings, data, model and loss, drawn from one seed. Know one, know all.
+
+A task of your own is one file with two classes: a `TaskConfig`, whose fields become flags, and the `Task` it makes.
+"""
 
 from __future__ import annotations
 
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,46 +22,82 @@ OptimizerName = Literal["adam", "adamw", "sgd", "nadam", "muon"]
 Built = TypeVar("Built")
 
 
-def setting(default: Any, help: str, *, none: bool = False) -> Any:
-    """A field of a configuration, with its line of help for the command line, where `none` may be a word for None."""
-    return dataclasses.field(default=default, metadata={"help": help, "none": none})
+def setting(default: Any, help: str, *, learning: bool = False) -> Any:
+    """A field of a configuration, with its line of help for the command line.
+
+    `learning` marks a way to learn the same problem, which sweeps may compare; the other fields of a task make another
+    problem. A field called `fast` or `compile` changes how a task is computed, not what.
+    """
+    return dataclasses.field(default=default, metadata={"help": help, "learning": learning})
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskDefaults:
-    """The paper's setting of one task: what stands for None elsewhere."""
+    """The settings of the paper, or of the author of a task, for everything outside the task itself."""
 
-    optimizer: OptimizerName
-    lr: float
+    optimizer: OptimizerName = "adamw"
+    lr: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
     warmup_steps: int = 0
-    clip_norm: float | None = None
-    steps: int
+    clip_norm: float = 0.0  # 0: do not clip
+    steps: int = 10_000
     eval_every: int | None = None  # None: once per epoch
-    alpha: float = 0.98
-    lamb: float = 2.0
-    lamb_of_ma: float = 5.0
-    weight_decay: Mapping[str | None, float]  # by filter; the baseline's for those the paper does not know
-    measure: Measure = "accuracy"  # of success
-    level: float  # at which a run counts as having generalised
+    weight_decay: Mapping[str | None, float] = field(default_factory=lambda: {None: 0.01})  # by filter, None: any other
+    filters: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by filter, where not its own defaults
+    level: float  # of the measure, at which a run counts as having generalised
+
+
+class Headline(NamedTuple):
+    """The number that the paper judges a task by, where that is not the steps to the level."""
+
+    column: str  # in the `more` of an evaluation; the best of a run counts
+    words: str
+    published: Literal["accuracy", "loss"]  # which of the paper's numbers stands beside it
 
 
 @dataclass(frozen=True)
 class TaskConfig(abc.ABC):
-    """The settings of one task; each field becomes a flag."""
+    """The settings of one task. Each field becomes a flag; the class attributes are what is known about the task."""
+
+    measure: ClassVar[Measure] = "accuracy"  # of success on the validation data
+    step_seconds: ClassVar[float] = 0.01  # on two cores, evaluations included: for estimates before anything was run
+    quick_steps: ClassVar[int] = 20  # enough to see that it works
+    remark: ClassVar[str] = ""  # shown below its table of results
+    headline: ClassVar[Headline | None] = None
+
+    @abc.abstractmethod
+    def defaults(self) -> TaskDefaults:
+        """The usual values of everything that is not the task's own business."""
+
+    @abc.abstractmethod
+    def make(self, *, seed: int, device: str, data_dir: str | Path | None) -> Task:
+        """The task itself, its data read and checked."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether the task computes in the obvious way, where it knows a faster one that rounds differently."""
+        return not getattr(self, "fast", True)
+
+
+@dataclass(frozen=True)
+class PaperConfig(TaskConfig):
+    """The settings of one of the paper's tasks, whose text and released code differ."""
 
     variant: Variant = setting("released", "follow the released code or the paper's text")
 
     def __post_init__(self) -> None:
         check_one_of("variant", self.variant, "released", "paper")
 
-    @abc.abstractmethod
-    def defaults(self) -> TaskDefaults:
-        """The paper's values for everything that is not the task's own business."""
+    def by_variant(self, name: str, *, released: Any, paper: Any) -> Any:
+        """The value of a field in which code and paper differ: as given, else as the variant has it."""
+        given = getattr(self, name)
+        if given is not None:
+            return given
+        return released if self.variant == "released" else paper
 
 
 class Evaluation(NamedTuple):
-    """What one look at a whole split gives."""
+    """Loss and accuracy over a whole split."""
 
     loss: float
     accuracy: float | None  # None where answers are numbers, not classes
@@ -65,7 +105,7 @@ class Evaluation(NamedTuple):
 
 
 class Batch(Protocol):
-    """Some examples; the loop asks only how many and, where several ranks train, for a part of them."""
+    """Some examples. The loop asks how many there are and, where several ranks train, for a slice of them."""
 
     def __len__(self) -> int: ...
 
@@ -77,6 +117,11 @@ class Task(Protocol):
 
     @property
     def model(self) -> nn.Module: ...
+
+    @property
+    def data(self) -> str | None:
+        """A checksum of the data, so that a run cannot continue on other data; None where it is made from the seed."""
+        ...
 
     @property
     def epoch_steps(self) -> int:
@@ -96,7 +141,7 @@ class Task(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the task stands in its random stream: tensors and numbers only. The model is not part of it."""
+        """The position in the task's random stream: tensors and numbers only. The model is not part of it."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -114,14 +159,6 @@ def check_at_least(config: Any, low: float, *names: str) -> None:
 def check_one_of(name: str, value: Any, *choices: Any) -> None:
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(str, choices))}, got {value!r}")
-
-
-def by_variant(config: Any, name: str, *, released: Any, paper: Any) -> Any:
-    """The value of a field in which the released code and the paper differ: as given, else as the variant has it."""
-    given = getattr(config, name)
-    if given is not None:
-        return given
-    return released if config.variant == "released" else paper
 
 
 def draw(seed: int, build: Callable[[], Built]) -> tuple[Built, torch.Generator]:

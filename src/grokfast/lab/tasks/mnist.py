@@ -1,4 +1,4 @@
-"""MNIST digits by a three-layer MLP whose large initial weights delay its generalisation.
+"""Digits of MNIST by a three-layer MLP whose large initial weights delay its generalisation.
 
 Random stream of the released code: seed; build the model; then, drawn from the same generator, two numbers for each
 `DataLoader` that is iterated: one for every training epoch and four for every logged step (loss and accuracy of both
@@ -12,24 +12,23 @@ import itertools
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss, one_hot
 
-from grokfast.lab.data import DataError, Source, check_same_data, digest, locate, read_bytes
 from grokfast.lab.tasks.base import (
     Evaluation,
+    PaperConfig,
     Split,
-    TaskConfig,
     TaskDefaults,
-    by_variant,
     check_at_least,
     check_one_of,
     draw,
     setting,
 )
+from grokfast.lab.tasks.data import DataError, Source, check_same_data, digest, locate, read_bytes
 
 CLASSES, PIXELS = 10, 28 * 28
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
@@ -43,22 +42,30 @@ ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid, "gelu": 
 
 
 @dataclass(frozen=True)
-class MnistConfig(TaskConfig):
-    """MNIST digits by an MLP."""
+class MnistConfig(PaperConfig):
+    """Digits of MNIST by an MLP."""
+
+    step_seconds: ClassVar[float] = 0.0035
+    quick_steps: ClassVar[int] = 40
+    remark: ClassVar[str] = (
+        "The paper says 95%, which its own final accuracies never reach. The released code's logs cross 0.85 at the "
+        "published steps, and they were taken every 667 steps: 44,022 and 2,001 are the 66th and 3rd entry, and the "
+        "ratio of 22 is 66/3. `--eval-every 667` repeats that grid. The paper's accuracy is the final one."
+    )
 
     train_points: int = setting(1000, "training images to use, the first ones of the file")
-    width: int = setting(200, "size of the hidden layers")
-    depth: int = setting(3, "number of linear layers")
+    width: int = setting(200, "size of the hidden layers", learning=True)
+    depth: int = setting(3, "number of linear layers", learning=True)
     activation: Literal["relu", "tanh", "sigmoid", "gelu"] = setting("relu", "between the layers")
     loss: Literal["mse", "cross-entropy"] = setting("mse", "mse is to one-hot targets, the mean over the outputs")
-    init_scale: float = setting(8.0, "factor on the initial weights")
+    init_scale: float = setting(8.0, "factor on the initial weights", learning=True)
     kaiming: bool | None = setting(
-        None, "Kaiming's normal initial weights and zero biases, as the paper says (default: PyTorch's in released)"
+        None, "Kaiming's normal initial weights and zero biases, as the paper says (default: by variant)"
     )
     loader_stream: bool | None = setting(
         None, "the released code's order of batches, which depends on when it logged (default: by variant)"
     )
-    batch_size: int = setting(200, "images per step; the last batch of an epoch may be smaller")
+    batch_size: int = setting(200, "images per step; the last batch of an epoch may be smaller", learning=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,12 +81,14 @@ class MnistConfig(TaskConfig):
             lr=1e-3,
             steps=100_000,
             eval_every=100,
-            alpha=0.8,
-            lamb=0.1,
+            filters={"ema": {"alpha": 0.8, "lamb": 0.1}},
             weight_decay={None: 0.01, "ema": 2.0},  # Section 4.2
             # The published 44,022 and 2,001 are crossings of 0.85 in the released code's logs, not of 0.95.
             level=0.85,
         )
+
+    def make(self, *, seed: int, device: str, data_dir: str | Path | None) -> MnistTask:
+        return MnistTask(self, seed=seed, device=device, data_dir=data_dir)
 
 
 @dataclass(frozen=True)
@@ -117,7 +126,7 @@ class MnistTask:
         }
         self.model, self.generator = draw(seed, lambda: build(config))
         self.model.to(self.device)
-        self.logged = by_variant(config, "loader_stream", released=True, paper=False)
+        self.logged = config.by_variant("loader_stream", released=True, paper=False)
         self.epoch_steps = math.ceil(config.train_points / config.batch_size)
         self.order = torch.arange(config.train_points)
         self.step = 0
@@ -176,7 +185,7 @@ def build(config: MnistConfig) -> nn.Sequential:
     model = nn.Sequential(*layers[:-1])
     with torch.no_grad():
         for layer in model:
-            if isinstance(layer, nn.Linear) and by_variant(config, "kaiming", released=False, paper=True):
+            if isinstance(layer, nn.Linear) and config.by_variant("kaiming", released=False, paper=True):
                 nn.init.kaiming_normal_(layer.weight)
                 nn.init.zeros_(layer.bias)
         for parameter in model.parameters():

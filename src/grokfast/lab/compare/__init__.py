@@ -1,0 +1,1 @@
+"""Many runs beside each other: over seeds, over settings, beside the paper."""

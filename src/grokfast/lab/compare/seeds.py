@@ -1,0 +1,175 @@
+"""THE rule for "over seeds": which runs make an arm, which run of a seed counts, what is the median of censored steps.
+
+An arm is an experiment repeated: its runs share all settings but seed, length, recordings and machine. Of each seed one
+run counts: the one with the larger budget, then the one with more evaluations. A run that never crossed and is shorter
+than half of the longest run of its arm says nothing beside it and is left out.
+
+A run that never crossed is censored: it takes longer than it was run, that is all. The median of an arm is the median
+of what each run took at least. It is exact if every censored run was run for longer than that; else it is a lower
+bound, written "> n". The interval is from the fastest run to the slowest.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from grokfast.lab.config import experiment_key
+from grokfast.lab.runs.directory import Run
+from grokfast.lab.runs.metrics import Crossing
+
+
+class Arm(NamedTuple):
+    """The runs of one experiment that count, by seed."""
+
+    key: str
+    runs: list[Run]
+
+    def steps(self, kind: str = "first") -> Spread:
+        """How many steps its runs take to the level."""
+        return spread([run.crossing(kind) for run in self.runs])  # type: ignore[arg-type]
+
+
+def make_arms(runs: Iterable[Run]) -> list[Arm]:
+    """The arms among runs, in the order of their first run."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(experiment_key(run.settings), []).append(run)
+    return [Arm(key, counted(members)) for key, members in found.items()]
+
+
+def counted(runs: Iterable[Run]) -> list[Run]:
+    """The run of each seed that counts, in the order of the seeds."""
+    found: dict[int, Run] = {}
+    for run in runs:
+        known = found.get(run.loop["seed"])
+        if known is None or worth(run) > worth(known):
+            found[run.loop["seed"]] = run
+    longest = max((last_step(run) for run in found.values()), default=0)
+    ordered = [run for _, run in sorted(found.items())]
+    return [run for run in ordered if run.crossing().step is not None or 2 * last_step(run) >= longest]
+
+
+def worth(run: Run) -> tuple[bool, int, int]:
+    """A complete run before one that is not; then the larger budget, however early it stopped at its level."""
+    rows = run.rows
+    return run.status == "complete", run.loop["steps"] if run.status == "complete" else last_step(run), len(rows)
+
+
+def last_step(run: Run) -> int:
+    rows = run.rows
+    return rows[-1].step if rows else 0
+
+
+def at_one_level(runs: Sequence[Run], level: float | None = None) -> list[Run]:
+    """The same runs of one task, all judged at one level: the given one, else their own, else that of the task."""
+    own = {run.level for run in runs}
+    if level is None and len(own) > 1:
+        level = runs[0].judged_by_task
+    return list(runs) if level is None else [run.judged_at(level) for run in runs]
+
+
+# Steps --------------------------------------------------------------------------------------------------------------
+
+
+class Bound(NamedTuple):
+    """A number, or where `exact` is False a number that the true one is above."""
+
+    value: float
+    exact: bool = True
+
+    def __str__(self) -> str:
+        if math.isinf(self.value):
+            return "never"
+        # Rounding must not lift a lower bound above what is known.
+        return f"{self.value:,.0f}" if self.exact else f"> {math.floor(self.value):,}"
+
+
+class Spread(NamedTuple):
+    """Numbers over seeds: the median, the lowest, the highest, and how many of them are lower bounds."""
+
+    median: Bound
+    low: Bound
+    high: Bound
+    count: int
+    censored: int
+
+    @property
+    def order(self) -> tuple[bool, float, float]:
+        """Sorts the best first: a median that was measured before one that is only known to be larger."""
+        return not self.median.exact, self.median.value, self.high.value
+
+    def __str__(self) -> str:
+        if not self.count:
+            return ""
+        return str(self.median) if self.low == self.high else f"{self.median} ({self.interval})"
+
+    @property
+    def interval(self) -> str:
+        """From the lowest to the highest."""
+        return str(self.low) if self.low == self.high else f"{self.low} to {self.high}"
+
+
+def spread(crossings: Sequence[Crossing]) -> Spread:
+    """Median and range of steps over seeds.
+
+    >>> str(spread([Crossing(90, 100), Crossing(190, 200), Crossing(400, None)]))
+    '200 (100 to > 400)'
+    >>> str(spread([Crossing(10, 20), Crossing(99, None)]))
+    '> 59 (20 to > 99)'
+    """
+    return spread_of([Bound(c.after, False) if c.step is None else Bound(c.step) for c in crossings])
+
+
+def spread_of(found: Sequence[Bound]) -> Spread:
+    """Median and range of numbers, some of which may be lower bounds."""
+    if not found:
+        return Spread(Bound(math.inf, False), Bound(math.inf, False), Bound(math.inf, False), 0, 0)
+    middle = statistics.median([bound.value for bound in found])
+    least = statistics.median([bound.value if bound.exact else math.inf for bound in found])
+    # A run that was given up before the middle may belong on either side of it.
+    exact = least == middle and all(bound.exact or bound.value >= middle for bound in found)
+    exacts = [bound for bound in found if bound.exact]
+    low = min(exacts or found, key=lambda bound: bound.value)
+    high = Bound(max(bound.value for bound in found), all(bound.exact for bound in found))
+    return Spread(Bound(middle, exact), low, high, len(found), len(found) - len(exacts))
+
+
+# Values -------------------------------------------------------------------------------------------------------------
+
+
+class Mean(NamedTuple):
+    """Mean and standard deviation (n - 1) over seeds; one seed has no deviation, none no mean."""
+
+    mean: float | None
+    deviation: float | None
+    count: int
+
+    def text(self, digits: int = 4) -> str:
+        """The mean to this many significant digits, the deviation to as many places behind the point.
+
+        >>> mean([563.7, 363.7, 763.7]).text(), mean([0.5]).text(), mean([]).text()
+        ('563.7 ± 200.0', '0.5', '')
+        """
+        if self.mean is None:
+            return ""
+        if not math.isfinite(self.mean) or self.mean == 0:
+            return f"{self.mean:g}"
+        places = min(max(0, digits - 1 - math.floor(math.log10(abs(self.mean)))), 12)
+        if self.deviation is None:
+            return f"{self.mean:.{digits}g}" if abs(self.mean) < 10**digits else f"{self.mean:,.0f}"
+        return f"{self.mean:,.{places}f} ± {self.deviation:,.{places}f}"
+
+
+def mean(values: Iterable[float | None]) -> Mean:
+    """Mean and standard deviation of the values that are known.
+
+    >>> mean([1.0, 2.0, 3.0, None])
+    Mean(mean=2.0, deviation=1.0, count=3)
+    """
+    known = [value for value in values if value is not None]
+    if not known:
+        return Mean(None, None, 0)
+    return Mean(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None, len(known))

@@ -1,0 +1,139 @@
+"""The filters that the lab knows by name. A new one is a line here; `my_filter.py:MyFilter` needs none.
+
+Flags, run names, titles and sweep axes follow from the fields of a filter's dataclass, help from its docstring.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from typing import Any, get_args, get_type_hints
+
+import torch
+
+import grokfast
+from grokfast.lab.own_code import is_own_code, load_class
+
+FILTERS: dict[str, type[grokfast.Filter]] = {
+    "ema": grokfast.EMA,
+    "ma": grokfast.MA,
+    "fir": grokfast.FIR,
+    "iir": grokfast.IIR,
+    "butterworth": grokfast.Butterworth,
+}
+
+
+def find_filter(name: str) -> type[grokfast.Filter]:
+    """The class of that name; a class of the user's own is imported and known from then on."""
+    if name not in FILTERS and is_own_code(name):
+        FILTERS[name] = load_class(name, grokfast.Filter)
+    if name not in FILTERS:
+        raise ValueError(f"filter must be one of {', '.join(FILTERS)} or FILE.py:CLASS, got {name}")
+    return FILTERS[name]
+
+
+def name_of(filter: grokfast.Filter) -> str:
+    """The name under which the lab knows a filter's class."""
+    return next(name for name, kind in FILTERS.items() if type(filter) is kind)
+
+
+def fields_of(kind: type[grokfast.Filter]) -> list[dataclasses.Field[Any]]:
+    """What can be set in a filter."""
+    return [field for field in dataclasses.fields(kind) if field.init]  # type: ignore[arg-type]
+
+
+def numbers_of(kind: type[grokfast.Filter]) -> list[str]:
+    """The fields that hold one number: those that can be swept over a range."""
+    return [name for name, annotation in types_of(kind).items() if annotation in (int, float)]
+
+
+@functools.cache
+def types_of(kind: type[grokfast.Filter]) -> dict[str, Any]:
+    """The types of what can be set in a filter, by name."""
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in fields_of(kind)}
+
+
+def to_plain(filter: grokfast.Filter) -> dict[str, Any]:
+    """A filter as plain data, its kind by name."""
+    values = {field.name: getattr(filter, field.name) for field in fields_of(type(filter))}
+    return {
+        "name": name_of(filter),
+        **{k: dtype_name(v) if isinstance(v, torch.dtype) else v for k, v in values.items()},
+    }
+
+
+def from_plain(data: dict[str, Any]) -> grokfast.Filter:
+    """The filter that `to_plain` described; its kind must be known already, nothing is imported."""
+    name = data["name"]
+    if name not in FILTERS:
+        raise ValueError(f"the filter {name} is not known here: name it with --filter {name}")
+    return make_filter(name, {key: value for key, value in data.items() if key != "name"})
+
+
+def make_filter(name: str, values: dict[str, Any]) -> grokfast.Filter:
+    """A filter of that name; ValueError that names what is missing."""
+    kind = find_filter(name)
+    required = [f.name for f in fields_of(kind) if f.default is f.default_factory is dataclasses.MISSING]
+    missing = [field for field in required if values.get(field) is None]
+    if missing:
+        raise ValueError(f"the filter {name} needs {' and '.join(missing)}, got none")
+    return kind(**{key: read_dtype(kind, key, value) for key, value in values.items()})
+
+
+def read_dtype(kind: type[grokfast.Filter], name: str, value: Any) -> Any:
+    """A dtype by its name, where the field holds one."""
+    if not isinstance(value, str) or torch.dtype not in (hint := types_of(kind).get(name), *get_args(hint)):
+        return value
+    found = getattr(torch, value, None)
+    if not isinstance(found, torch.dtype):
+        raise ValueError(f"{name} must be the name of a torch dtype, got {value}")
+    return found
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def help_of(kind: type[grokfast.Filter], name: str) -> str:
+    """The first sentence on a field in the class's docstring.
+
+    >>> help_of(grokfast.EMA, "alpha")
+    'memory of the average, in [0, 1)'
+    """
+    lines = re.search(rf"^\s+{name}: (.+?)(?=^\s+\w+: |^\s*$|\Z)", kind.__doc__ or "", re.DOTALL | re.MULTILINE)
+    text = " ".join(lines[1].split()) if lines else ""
+    return re.split(r"\.(?= |$)", text)[0].replace("`", "")
+
+
+def describe(filter: grokfast.Filter) -> str:
+    """A filter in a few words: its kind, its numbers, and what departs from its defaults.
+
+    >>> describe(grokfast.EMA(alpha=0.98, lamb=2.0))
+    'EMA, alpha 0.98, lamb 2'
+    """
+    numbers = [f"{name.replace('_', ' ')} {getattr(filter, name):g}" for name in numbers_of(type(filter))]
+    return ", ".join([type(filter).__name__, *numbers, *(word.replace("_", " ") for word in departures(filter))])
+
+
+def departures(filter: grokfast.Filter) -> list[str]:
+    """The fields other than numbers that are not at their default: `slow_only`, `no_warmup`, `zero`."""
+    found: list[str] = []
+    for field in fields_of(type(filter)):
+        value = getattr(filter, field.name)
+        if field.name in numbers_of(type(filter)) or isinstance(value, tuple) or value == field.default:
+            continue
+        found.append(field.name if value is True else f"no_{field.name}" if value is False else str(value))
+    return found
+
+
+def short_name(filter: grokfast.Filter) -> str:
+    """A filter in the name of a run.
+
+    >>> short_name(grokfast.MA(window_size=100, lamb=5.0, slow_only=True))
+    'ma-w100-l5-slow_only'
+    """
+    numbers = [f"{name[0]}{getattr(filter, name):g}" for name in numbers_of(type(filter))]
+    kind = re.sub(r"\W+", "_", name_of(filter).rpartition("/")[2])
+    return "-".join([kind, *numbers, *departures(filter)])

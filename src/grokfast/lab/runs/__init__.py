@@ -1,0 +1,1 @@
+"""Run directories: what they hold, how they are read, written and searched."""

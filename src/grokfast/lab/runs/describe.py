@@ -1,0 +1,57 @@
+"""A run in a few values, as plain data and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from grokfast.lab.runs.directory import Run, RunError
+from grokfast.lab.runs.metrics import Crossing, best
+
+
+def describe(run: Run) -> dict[str, Any]:
+    """A run in a few values; crossings are those of a complete run, at the level it was judged at."""
+    rows, summary = run.rows, run.summary
+    found = (summary or {}).get("crossings", {})
+    last, lowest = rows[-1] if rows else None, best(rows, "loss")
+    return {
+        "name": run.name,
+        "status": run.status,
+        "step": last.step if last else 0,
+        "first": crossing_text(Crossing(**found["first"])) if found else None,
+        "stable": crossing_text(Crossing(**found["stable"])) if found else None,
+        "train_accuracy": last.train_accuracy if last else None,
+        "val_accuracy": last.val_accuracy if last else None,
+        "best_val_loss": lowest and lowest.value,
+        "seconds": last.seconds if last else 0.0,
+    }
+
+
+def readable_runs(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
+    """The runs that can be shown, and a line on each other one: of another version, or damaged."""
+    kept: list[Run] = []
+    lost: list[str] = []
+    for run in runs:
+        try:
+            _ = run.settings, describe(run)
+            if run.status == "complete" and not run.rows:
+                raise RunError("its metrics.jsonl is missing")
+            kept.append(run)
+        except (RunError, ValueError, TypeError, KeyError, OSError) as error:
+            lost.append(f"{run.name} cannot be shown: {error or type(error).__name__}")
+    return kept, lost
+
+
+def crossing_text(crossing: Crossing) -> str:
+    return str(crossing) if crossing.censored else f"{crossing.step:,} (after {crossing.after:,})"
+
+
+def cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def progress_text(run: Run) -> str:
+    rows = run.rows
+    return f"step {rows[-1].step if rows else 0:,} of {run.loop['steps']:,}"

@@ -1,0 +1,191 @@
+"""A run directory, read.
+
+    config.json        the resolved configuration
+    environment.json   versions, hardware, commit
+    metrics.jsonl      one line per evaluation, appended
+    checkpoints/       the last two; STEP.json holds the hash of STEP.pt and the length of metrics.jsonl at that moment
+    model.pt           the final weights
+    summary.json       written last: present means complete
+
+Looking at a run needs no torch and imports no code that the run names; only `config` and `weights` do.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from grokfast.lab.runs.files import read_json
+from grokfast.lab.runs.metrics import Crossing, Kind, Row, crossings, row_from_json
+from grokfast.lab.runs.upgrade import upgrade
+
+if TYPE_CHECKING:
+    import torch
+
+    from grokfast.lab.config import RunConfig
+    from grokfast.lab.tasks.base import Measure
+
+Status = Literal["complete", "incomplete"]
+
+
+class RunError(Exception):
+    """A problem with a run directory that a person must know about, in one line."""
+
+
+class Run:
+    """A run directory, read. `level` judges it at another level than its own."""
+
+    def __init__(self, path: Path, *, level: float | None = None) -> None:
+        self.path, self._level = path, level
+        self._known: tuple[tuple[int, int], list[Row]] | None = None
+        self._crossings: tuple[list[Row], dict[Kind, Crossing]] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def status(self) -> Status:
+        return "complete" if (self.path / "summary.json").exists() else "incomplete"
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The configuration as plain data, in today's form."""
+        try:
+            return upgrade(read_json(self.path / "config.json"), self.environment)
+        except ValueError as error:
+            raise RunError(f"{self.path / 'config.json'}: {error}") from error
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """The configuration as it was trained; its task and filter must be known here."""
+        from grokfast.lab.config import from_json
+
+        try:
+            return from_json(self.settings)
+        except ValueError as error:
+            raise RunError(f"{self.path / 'config.json'}: {error}") from error
+
+    @property
+    def task(self) -> str:
+        return self.settings["task"]["name"]
+
+    @property
+    def filter(self) -> str | None:
+        """The name of its filter."""
+        return None if self.settings["filter"] is None else self.settings["filter"]["name"]
+
+    @property
+    def loop(self) -> dict[str, Any]:
+        """Seed, length, evaluation grid and recordings."""
+        return self.settings["loop"]
+
+    @property
+    def weight_decay(self) -> float:
+        return self.settings["optim"]["weight_decay"]
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """What the numbers may depend on besides the configuration; empty where it got lost."""
+        path = self.path / "environment.json"
+        return read_json(path) if path.exists() else {}
+
+    @property
+    def rows(self) -> list[Row]:
+        """The evaluations so far; a last line that a kill cut short does not count."""
+        path = self.path / "metrics.jsonl"
+        if not path.exists():
+            return []
+        now = path.stat().st_size, path.stat().st_mtime_ns
+        if self._known is None or self._known[0] != now:
+            lines = path.read_bytes().split(b"\n")[:-1]
+            try:
+                self._known = now, [row_from_json(line) for line in lines]
+            except (ValueError, TypeError) as error:
+                raise RunError(f"{path} is damaged: {error}") from error
+        return list(self._known[1])
+
+    @property
+    def summary(self) -> dict[str, Any] | None:
+        """The results of a complete run."""
+        path = self.path / "summary.json"
+        try:
+            return read_json(path) if self.status == "complete" else None
+        except ValueError as error:
+            raise RunError(f"{path} is damaged: {error}") from error
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The final weights of a complete run."""
+        import torch
+
+        return torch.load(self.path / "model.pt", weights_only=True, map_location="cpu")
+
+    # How it is judged -------------------------------------------------------------------------------------------------
+
+    @property
+    def measure(self) -> Measure:
+        """Whether the validation accuracy or the validation loss counts."""
+        return self._judged["measure"]
+
+    @property
+    def level(self) -> float:
+        """Where this run is judged: where it was told to stop, else where its task counts as generalised."""
+        if self._level is not None:
+            return self._level
+        until = self.loop["until"]
+        return self._judged["level"] if until is None else until
+
+    @cached_property
+    def _judged(self) -> dict[str, Any]:
+        if "judged" in self.settings:
+            return self.settings["judged"]
+        task = self.config.task
+        return {"measure": task.measure, "level": task.defaults().level}
+
+    @property
+    def judged_by_task(self) -> float:
+        """Where its task counts as generalised, wherever this run stopped."""
+        return self._judged["level"]
+
+    def judged_at(self, level: float) -> Run:
+        """The same run, judged at another level."""
+        other = Run(self.path, level=level)
+        other._known = self._known
+        return other
+
+    def crossing(self, kind: Kind = "first") -> Crossing:
+        """Where the run crosses its level, so far as it has come."""
+        rows = self.rows
+        if self._crossings is None or len(self._crossings[0]) != len(rows):
+            self._crossings = rows, crossings(rows, self.level, self.measure)
+        return self._crossings[1][kind]
+
+    @property
+    def stopped_at_level(self) -> bool:
+        """Whether the first crossing ended the run, so that nothing is known of what would have come."""
+        rows = self.rows
+        return self.loop["until"] is not None and bool(rows) and self.crossing().step == rows[-1].step
+
+    def __repr__(self) -> str:
+        return f"Run({self.name!r}, {self.status})"
+
+
+def load_runs(directory: str | Path = "runs") -> list[Run]:
+    """All runs below a directory, oldest first; none where there is no such directory yet."""
+    if Path(directory).is_file():
+        raise RunError(f"{directory} must be a directory of runs, got a file")
+    found = [path.parent for path in Path(directory).glob("*/config.json") if not path.parent.name.startswith(".")]
+    return [Run(path) for path in sorted(found, key=lambda path: (path / "config.json").stat().st_mtime_ns)]
+
+
+def find_run(name: str, directory: str | Path = "runs") -> Run:
+    """The run of that name or path, or the only one whose name starts with it."""
+    for path in (Path(directory) / name, Path(name)):
+        if (path / "config.json").exists():
+            return Run(path)
+    matches = [run for run in load_runs(directory) if run.name.startswith(name)]
+    if len(matches) == 1:
+        return matches[0]
+    what = f"{len(matches)} runs start with" if matches else "there is no run"
+    raise RunError(f"{what} {name!r} in {directory}")

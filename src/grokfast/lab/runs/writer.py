@@ -1,0 +1,121 @@
+"""A run directory, written so that a process killed at any moment loses nothing that a resume does not bring back.
+
+Every file but metrics.jsonl appears whole or not at all. A resume cuts metrics.jsonl back to the checkpoint it starts
+from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import filelock
+import torch
+
+from grokfast.lab.config import RunConfig, fingerprint, title, to_json
+from grokfast.lab.runs.directory import Run, RunError
+from grokfast.lab.runs.files import read_json, write_atomically, write_json
+from grokfast.lab.runs.metrics import Row, row_to_json
+
+
+def run_path(config: RunConfig, directory: str | Path) -> Path:
+    """Where a configuration's run lives: one directory per distinct configuration."""
+    return Path(directory) / f"{title(config)}-{fingerprint(config)}"
+
+
+def create_run(config: RunConfig, directory: str | Path, environment: dict[str, Any]) -> Run:
+    """Make the directory of a new run; it appears whole or not at all."""
+    path = run_path(config, directory)
+    if path.exists():
+        verb = "show" if Run(path).status == "complete" else "resume"
+        raise RunError(f"{path} exists already: grokfast {verb} {path.name}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=".new-", dir=path.parent))
+    try:
+        draft.chmod(0o755)
+        write_json(draft / "config.json", to_json(config))
+        write_json(draft / "environment.json", environment)
+        (draft / "checkpoints").mkdir()
+        draft.rename(path)
+    except OSError:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    return Run(path)
+
+
+@contextlib.contextmanager
+def open_for_writing(run: Run, *, patience: float = 0.0) -> Generator[Writer]:
+    """The only writer of a run; RunError while another process has it, after `patience` seconds."""
+    lock = filelock.FileLock(run.path / "lock")
+    try:
+        lock.acquire(timeout=patience)
+    except filelock.Timeout:
+        raise RunError(f"{run.path} is being written by another process") from None
+    try:
+        with (run.path / "metrics.jsonl").open("ab") as metrics:
+            yield Writer(run, metrics)
+    finally:
+        lock.release()
+
+
+class Writer:
+    """Appends evaluations and checkpoints to a run."""
+
+    def __init__(self, run: Run, metrics: io.BufferedWriter) -> None:
+        self.run, self._metrics = run, metrics
+        self._folder = run.path / "checkpoints"
+
+    def append(self, row: Row) -> None:
+        self._metrics.write(row_to_json(row))
+        self._metrics.flush()
+
+    def save_checkpoint(self, step: int, state: dict[str, Any]) -> None:
+        """Write a checkpoint, then delete all but the last two."""
+        os.fsync(self._metrics.fileno())
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        data = buffer.getvalue()
+        write_atomically(self._folder / f"{step:09d}.pt", data)
+        seal = {"step": step, "sha256": hashlib.sha256(data).hexdigest(), "metrics_bytes": self._metrics.tell()}
+        write_json(self._folder / f"{step:09d}.json", seal)
+        for old in sorted(self._folder.glob("*.json"))[:-2]:
+            old.unlink()
+            old.with_suffix(".pt").unlink(missing_ok=True)
+
+    def load_checkpoint(self, warn: Callable[[str], None]) -> dict[str, Any] | None:
+        """The newest checkpoint that is whole, with metrics.jsonl cut back to it; None to begin anew."""
+        for seal_path in sorted(self._folder.glob("*.json"), reverse=True):
+            try:
+                seal = read_json(seal_path)
+                data = seal_path.with_suffix(".pt").read_bytes()
+                if hashlib.sha256(data).hexdigest() != seal["sha256"]:
+                    raise ValueError("its hash differs")
+                if (self.run.path / "metrics.jsonl").stat().st_size < seal["metrics_bytes"]:
+                    raise ValueError("metrics.jsonl is shorter than at that time")
+            except (OSError, ValueError, KeyError) as error:
+                warn(f"checkpoint {seal_path.stem} is damaged ({error}), using the one before it")
+                continue
+            self._metrics.truncate(seal["metrics_bytes"])
+            return torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
+        self._metrics.truncate(0)
+        return None
+
+    def resume(self, warn: Callable[[str], None]) -> tuple[dict[str, Any] | None, list[Row]]:
+        """The checkpoint to continue from, if there is one, and the evaluations before it."""
+        return self.load_checkpoint(warn), self.run.rows
+
+    def finish(self, weights: dict[str, torch.Tensor], summary: dict[str, Any]) -> None:
+        """Write the final weights and, last of all, the summary."""
+        os.fsync(self._metrics.fileno())
+        buffer = io.BytesIO()
+        torch.save(weights, buffer)
+        write_atomically(self.run.path / "model.pt", buffer.getvalue())
+        write_json(self.run.path / "summary.json", summary)
+        shutil.rmtree(self._folder, ignore_errors=True)

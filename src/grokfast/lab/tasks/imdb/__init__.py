@@ -1,0 +1,1 @@
+"""IMDb: is a film review positive? By an LSTM."""

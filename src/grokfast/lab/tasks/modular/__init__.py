@@ -1,0 +1,1 @@
+"""Modular arithmetic: x o y = z, by a small transformer."""

@@ -1,0 +1,1 @@
+"""QM9: a property of small molecules, by a graph network."""

@@ -1,0 +1,1 @@
+"""One training loop, its optimizers, many processes, and the machine it runs on."""

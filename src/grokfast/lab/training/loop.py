@@ -1,0 +1,228 @@
+"""The training loop: budget, grid, warm-up, clipping, filter, checkpoints. It does not know which task it runs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn.utils import clip_grad_norm_, get_total_norm
+
+import grokfast
+from grokfast.lab.config import RunConfig
+from grokfast.lab.runs.metrics import Row, best, crossings, reaches
+from grokfast.lab.runs.recording import GradientTap, save_snapshot, snapshot_steps
+from grokfast.lab.runs.writer import Writer
+from grokfast.lab.tasks.base import Task
+from grokfast.lab.training import parallel
+from grokfast.lab.training.machine import peak_memory_bytes
+from grokfast.lab.training.optimizers import attach_filter, make_optimizers
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """How a loop talks to its caller."""
+
+    on_row: Callable[[Row], None] = lambda row: None
+    on_warning: Callable[[str], None] = lambda message: None
+    should_stop: Callable[[], bool] = lambda: False
+
+
+def run_loop(config: RunConfig, task: Task, writer: Writer | None, watcher: Watcher) -> bool:
+    """Train from the last checkpoint to the end; False if the watcher stopped it before."""
+    loop = Loop(config, task, writer, watcher)
+    try:
+        return loop.run()
+    finally:
+        if loop.tap is not None:
+            loop.tap.close()
+
+
+class Loop:
+    """One run in memory: task, optimizers, filter and progress. On ranks that do not write there is no writer."""
+
+    def __init__(self, config: RunConfig, task: Task, writer: Writer | None, watcher: Watcher) -> None:
+        self.config, self.task, self.writer, self.watcher = config, task, writer, watcher
+        self.params = [p for p in self.task.model.parameters() if p.requires_grad]
+        self.optimizers = make_optimizers(self.task.model, config.optim)
+        self.handles, self.trigger = attach_filter(self.optimizers, config)
+        self.step, self.samples, self.seconds = 0, 0, 0.0
+        checkpoint, self.rows = parallel.from_leader(writer and partial(writer.resume, watcher.on_warning))
+        if checkpoint is not None:
+            self._restore(checkpoint)
+        loop, self.snapshots, self.tap = config.loop, set[int](), None
+        if writer is not None and loop.snapshots:
+            self.snapshots = set(snapshot_steps(loop.snapshots, loop.steps))
+        if writer is not None and loop.gradients:
+            sampled = {"count": loop.gradients, "seed": loop.seed, "step": self.step}
+            self.tap = GradientTap(writer.run.path, task.model, **sampled)
+
+    def run(self) -> bool:
+        """Train to `until` or to the end of the budget; False if asked to stop before."""
+        began = saved = time.perf_counter()
+        before = self.seconds
+        self._keep_weights()
+        for due in evaluation_steps(self.config, self.task.epoch_steps, self.step):
+            row = self._train_to(due)
+            if self.tap is not None:
+                self.tap.flush()
+            self.seconds = before + time.perf_counter() - began
+            row = row._replace(seconds=self.seconds)
+            self.rows.append(row)
+            if self.writer is not None:
+                self.writer.append(row)
+            self.watcher.on_row(row)
+            if parallel.from_leader(lambda: finished(self.config, self.rows)):
+                break
+            stop = parallel.any_rank(self.watcher.should_stop())
+            due_save = time.perf_counter() - saved >= self.config.loop.checkpoint_seconds
+            if self.writer is not None and (stop or due_save):
+                self.writer.save_checkpoint(self.step, self._state())
+                saved = time.perf_counter()
+            if stop:
+                return False
+        if self.writer is not None:
+            self.writer.finish(self.task.model.state_dict(), summarize(self.config, self.rows, self.handles))
+        return True
+
+    def _train_to(self, due: int) -> Row:
+        """Take steps up to `due`, then evaluate."""
+        loss_sum = torch.zeros((), device=self.params[0].device)
+        correct_sum = torch.zeros((), device=self.params[0].device)
+        samples, lr, grad_norm = 0, 0.0, torch.zeros(())
+        while self.step < due:
+            lr = self._set_learning_rate(self.step)
+            batch = self.task.next_batch()
+            mine = parallel.share(batch)
+            if len(mine):
+                loss, correct = self.task.loss(mine)
+                loss.backward()
+                loss_sum += loss.detach() * len(mine)
+                correct_sum += 0 if correct is None else correct
+            parallel.sum_gradients(self.params, len(mine) / len(batch))
+            if self.config.optim.clip_norm:
+                clip_grad_norm_(self.params, self.config.optim.clip_norm)
+            self.step += 1
+            if self.step == due:
+                grad_norm = get_total_norm([p.grad for p in self.params if p.grad is not None])
+            self._update()
+            samples += len(batch)
+        self.samples += samples
+        loss, accuracy = (float(parallel.total(part)) / samples for part in (loss_sum, correct_sum))
+        return self._evaluate(loss, accuracy, float(grad_norm), lr)
+
+    def _update(self) -> None:
+        """Let the optimizers step, with the filter inside, and record what the configuration asks for."""
+        if self.tap is not None:
+            self.tap.take()
+        for optimizer in self.optimizers:
+            optimizer.step()
+        if self.tap is not None:
+            self.tap.take()
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+        self._keep_weights()
+
+    def _keep_weights(self) -> None:
+        if self.writer is not None and self.step in self.snapshots:
+            save_snapshot(self.writer.run.path, self.step, self.task.model)
+
+    def _evaluate(self, train_loss: float, train_accuracy: float, grad_norm: float, lr: float) -> Row:
+        val = self.task.evaluate("val")
+        if self.trigger is not None:
+            self.trigger.observe(train_accuracy)
+        return Row(
+            step=self.step,
+            train_loss=train_loss,
+            train_accuracy=None if val.accuracy is None else train_accuracy,
+            val_loss=val.loss,
+            val_accuracy=val.accuracy,
+            weight_norm=float(get_total_norm([p.detach() for p in self.params])),
+            grad_norm=grad_norm,
+            slow_norm=self._slow_norm(),
+            lr=lr,
+            samples=self.samples,
+            seconds=0.0,
+            more=val.more,
+        )
+
+    def _slow_norm(self) -> float | None:
+        parts = [slow for handle in self.handles for p in handle.state if (slow := handle.slow(p)) is not None]
+        return float(get_total_norm(parts)) if parts else None
+
+    def _set_learning_rate(self, updates: int) -> float:
+        """Linear warm-up: 0 at the first update, k/n of the full rate after k of n."""
+        optim = self.config.optim
+        lr = optim.lr * min(1.0, updates / optim.warmup_steps) if optim.warmup_steps else optim.lr
+        for group in (group for optimizer in self.optimizers for group in optimizer.param_groups):
+            group["lr"] = lr
+        return lr
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "samples": self.samples,
+            "seconds": self.seconds,
+            "model": self.task.model.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "task": self.task.state_dict(),
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.step, self.samples, self.seconds = state["step"], state["samples"], state["seconds"]
+        self.task.model.load_state_dict(state["model"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        self.task.load_state_dict(state["task"])
+
+
+def evaluation_steps(config: RunConfig, epoch_steps: int, done: int) -> Iterator[int]:
+    """The steps still to come at which the run is evaluated; the last one of the budget always is."""
+    budget = config.loop.steps
+    if config.loop.eval_log is None:
+        every = config.loop.eval_every or epoch_steps
+        grid = set(range(every, budget, every))
+    else:
+        per_decade = config.loop.eval_log
+        points = math.ceil(per_decade * math.log10(budget)) + 1
+        grid = {round(10 ** (i / per_decade)) for i in range(points)}
+    yield from sorted(step for step in {*grid, budget} if done < step <= budget)
+
+
+def finished(config: RunConfig, rows: list[Row]) -> bool:
+    """Whether `until` was reached and `extra_steps` have passed since, or the loss is not finite any more."""
+    if not math.isfinite(rows[-1].train_loss):
+        return True
+    until = config.loop.until
+    if until is None:
+        return False
+    hits = zip(rows, reaches(rows, until, config.task.measure), strict=True)
+    reached = next((row.step for row, yes in hits if yes), None)
+    return reached is not None and rows[-1].step >= reached + config.loop.extra_steps
+
+
+def summarize(config: RunConfig, rows: list[Row], handles: list[grokfast.Attachment]) -> dict[str, Any]:
+    """The results of a run, as plain data."""
+    last, measure = rows[-1], config.task.measure
+    accuracy, loss = best(rows, "accuracy"), best(rows, "loss")
+    return {
+        "steps": last.step,
+        "seconds": last.seconds,
+        "steps_per_second": last.step / last.seconds if last.seconds else None,
+        "samples": last.samples,
+        "measure": measure,
+        "level": config.level,
+        "crossings": {name: crossing._asdict() for name, crossing in crossings(rows, config.level, measure).items()},
+        "final_train_accuracy": last.train_accuracy,
+        "final_val_accuracy": last.val_accuracy,
+        "final_val_loss": last.val_loss if math.isfinite(last.val_loss) else None,
+        "best_val_accuracy": accuracy and accuracy.value,
+        "best_val_loss": loss and loss.value,
+        "diverged": not math.isfinite(last.train_loss),
+        "filter_bytes": sum(handle.memory_bytes for handle in handles),
+        "peak_memory_bytes": peak_memory_bytes(),
+    }

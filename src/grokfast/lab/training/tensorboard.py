@@ -1,0 +1,40 @@
+"""TensorBoard events of a run, for those who look there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from grokfast.lab.runs.metrics import Row
+
+
+def writer_class() -> Any:
+    """TensorBoard's writer; ValueError with a remedy where it is missing."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ValueError('--tensorboard needs a package: pip install "grokfast[tensorboard]"') from error
+    return SummaryWriter
+
+
+@contextmanager
+def event_writer(folder: Path) -> Generator[Callable[[Row], None]]:
+    """A function that writes one evaluation."""
+    make = writer_class()
+    writer: Any = None
+
+    def write(row: Row) -> None:
+        nonlocal writer
+        # A resumed run repeats the steps after its checkpoint: what was written of them before is purged.
+        writer = writer or make(str(folder), purge_step=row.step)
+        for name, value in {**row._asdict(), **(row.more or {})}.items():
+            if name not in ("step", "more") and value is not None:
+                writer.add_scalar(name, value, row.step)
+
+    try:
+        yield write
+    finally:
+        if writer is not None:
+            writer.close()

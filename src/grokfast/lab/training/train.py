@@ -1,0 +1,131 @@
+"""Train a configuration to its end: the one way, for `train`, `resume`, `demo`, `reproduce` and `sweep`."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from grokfast.lab import filters, tasks
+from grokfast.lab.config import RunConfig, check_device, from_json, to_json
+from grokfast.lab.runs.directory import Run, RunError
+from grokfast.lab.runs.writer import create_run, open_for_writing, run_path
+from grokfast.lab.tasks.base import Task
+from grokfast.lab.tasks.data import check_same_data
+from grokfast.lab.training import parallel
+from grokfast.lab.training.loop import Watcher, run_loop
+from grokfast.lab.training.machine import describe_machine, forget_peak_memory, keep_freed_memory
+from grokfast.lab.training.optimizers import attach_filter, make_optimizers
+
+
+class Outcome(NamedTuple):
+    """A run, and whether it is complete. One that was stopped has left a checkpoint."""
+
+    run: Run
+    complete: bool
+
+
+def train(
+    config: RunConfig,
+    folder: str | Path,
+    watcher: Watcher | None = None,
+    *,
+    command: list[str] | None = None,
+    patience: float = 0.0,
+) -> Outcome:
+    """Train a configuration to its end, from wherever its run stands; a complete one is left alone.
+
+    Args:
+        config: what to train. Its `data_dir` is where the data is now, also for a run that was begun elsewhere.
+        folder: of the run directories.
+        watcher: gets every evaluation and may stop the run.
+        command: what the user typed, for the record.
+        patience: seconds to wait for another process that still holds the run.
+    """
+    # Before the directory is made: data that cannot be read and values out of range leave no trace.
+    task = make_task(config)
+    run = Run(run_path(config, folder))
+    if run.path.exists():
+        check_data(run, task)
+        if run.status == "complete":
+            return Outcome(run, True)
+    else:
+        rehearse(config, task)
+        create_run(config, folder, describe_machine(command, task.data))
+    return Outcome(run, train_run(run, config, task, watcher or Watcher(), patience))
+
+
+def resume(run: Run, watcher: Watcher | None = None, *, data_dir: str | Path | None = None) -> Outcome:
+    """Continue a run under its name; `data_dir` says where its data is, if not where it was when the run began."""
+    if run.status == "complete":
+        return Outcome(run, True)
+    config = run.config
+    if data_dir is not None:
+        loop = dataclasses.replace(config.loop, data_dir=str(Path(data_dir).absolute()))
+        config = dataclasses.replace(config, loop=loop)
+    task = make_task(config)
+    check_data(run, task)
+    return Outcome(run, train_run(run, config, task, watcher or Watcher(), 0.0))
+
+
+def train_run(run: Run, config: RunConfig, task: Task, watcher: Watcher, patience: float) -> bool:
+    set_up(config)
+    with open_for_writing(run, patience=patience) as writer, parallel.leading(to_word(config)):
+        forget_peak_memory()
+        return run_loop(config, task, writer, watcher)
+
+
+def follow(watcher: Watcher) -> None:
+    """Train along with rank 0, run by run, until it is done; nothing is written here."""
+    while (word := parallel.hear()) is not None:
+        config = from_word(word)
+        set_up(config)
+        run_loop(config, make_task(config), None, watcher)
+
+
+def to_word(config: RunConfig) -> dict[str, object]:
+    """A configuration as rank 0 sends it to the others."""
+    return to_json(config)
+
+
+def from_word(word: dict[str, object]) -> RunConfig:
+    """The configuration that rank 0 sent; code that its command line named is loaded here too."""
+    task, filter = word["task"], word["filter"]
+    tasks.find_task(task["name"])  # type: ignore[index]
+    if filter is not None:
+        filters.find_filter(filter["name"])  # type: ignore[index]
+    return from_json(word)
+
+
+def make_task(config: RunConfig) -> Task:
+    """The task of a run, its data read and checked."""
+    loop = config.loop
+    check_device(loop.device)
+    return config.task.make(seed=loop.seed, device=loop.device, data_dir=loop.data_dir)
+
+
+def set_up(config: RunConfig) -> None:
+    torch.set_num_threads(config.loop.threads)
+    keep_freed_memory()
+
+
+def rehearse(config: RunConfig, task: Task) -> None:
+    """Build everything that a run needs and throw it away: values out of range are refused before there is a run."""
+    for handle in attach_filter(make_optimizers(task.model, config.optim), config)[0]:
+        handle.remove()
+
+
+def check_data(run: Run, task: Task) -> None:
+    """Refuse to continue a run, or to count it as done, that was begun with other data."""
+    begun = run.environment.get("data")
+    if begun is not None and task.data is not None:
+        check_same_data(begun, task.data)
+
+
+def refuse_unfinished(config: RunConfig, folder: str | Path, remedy: str) -> None:
+    """Raise RunError where this configuration was begun and not finished: continuing it is another command."""
+    run = Run(run_path(config, folder))
+    if run.path.exists() and run.status == "incomplete":
+        raise RunError(f"this run was begun and not finished: grokfast resume {run.name}{remedy}")

@@ -1,0 +1,77 @@
+"""How a value is read from text, by the type of its field: for flags and for the grids of sweeps."""
+
+from __future__ import annotations
+
+import argparse
+import collections.abc
+import types
+from typing import Any, Literal, Union, get_args, get_origin
+
+import torch
+
+
+def parser_options(annotation: Any, default: Any) -> dict[str, Any]:
+    """What argparse must know to read a value of this type."""
+    kinds = [kind for kind in alternatives(annotation) if kind is not type(None)]
+    if kinds == [bool]:
+        return {"action": "store_true" if default is False else argparse.BooleanOptionalAction}
+    if len(kinds) > 1:
+        return {"type": first_that_fits(kinds), "metavar": "|".join(map(describe, kinds))}
+    (only,) = kinds
+    if get_origin(only) is Literal:
+        return {"choices": get_args(only)}
+    if get_origin(only) in (tuple, collections.abc.Sequence):
+        element, *rest = get_args(only)
+        count = 1 + len(rest) if rest and rest != [...] else "+"
+        return {"type": element, "nargs": count, "metavar": describe(element)}
+    return {"type": str if only is torch.dtype else only, "metavar": describe(only)}
+
+
+def read_value(word: str, name: str, annotation: Any, default: Any) -> Any:
+    """One value, as its flag would read it; the parts of a tuple stand between colons, `none` is None where allowed."""
+    if word == "none" and type(None) in alternatives(annotation):
+        return None
+    found = parser_options(annotation, default)
+    if "action" in found:
+        found["choices"] = ("true", "false")
+    if "choices" in found:
+        if word not in found["choices"]:
+            raise ValueError(f"{name} must be one of {', '.join(found['choices'])}, got {word}")
+        return {"true": True, "false": False}.get(word, word)
+    count = found.get("nargs")
+    words = word.split(":") if count else [word]
+    try:
+        values = tuple(found["type"](part) for part in words)
+    except (ValueError, argparse.ArgumentTypeError) as error:
+        raise ValueError(f"{name} must be {found['metavar']}, got {word}") from error
+    if count not in (None, "+", len(values)):
+        raise ValueError(f"{name} must be {count} values with colons between, got {word}")
+    return values if count else values[0]
+
+
+def alternatives(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+
+
+def describe(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return "|".join(str(value) for value in get_args(kind))
+    return {int: "N", float: "X"}.get(kind, "NAME")
+
+
+def first_that_fits(kinds: list[Any]) -> Any:
+    """A reader that tries each alternative in turn, e.g. an int or the word auto."""
+
+    def read(text: str) -> Any:
+        for kind in kinds:
+            if get_origin(kind) is Literal:
+                if text in get_args(kind):
+                    return text
+                continue
+            try:
+                return kind(text)
+            except ValueError:
+                continue
+        raise argparse.ArgumentTypeError(f"must be {' or '.join(map(describe, kinds))}, got {text!r}")
+
+    return read
