@@ -80,10 +80,9 @@ def options(task: type[TaskConfig], kinds: Iterable[str] = ()) -> dict[str, Opti
             owners.setdefault(flag, []).append(name)
             words = filters.help_of(kind, field.name)
             found.setdefault(flag, Option("filter", field.name, filters.types_of(kind)[field.name], MISSING, words))
-    said = {
-        flag: found[flag]._replace(help=f"{found[flag].help} [{', '.join(names)}]") for flag, names in owners.items()
-    }
-    return {**found, **said, **shared}
+    for flag, names in owners.items():
+        found[flag] = found[flag]._replace(help=f"{found[flag].help} [{', '.join(names)}]")
+    return {**found, **shared}
 
 
 def fields_of(part: Literal["optim", "loop", "task"], kind: type[Any]) -> dict[str, Option]:
@@ -139,7 +138,8 @@ def resolve_optim(task: TaskConfig, usual: TaskDefaults, filter: str | None, giv
 
 def resolve_loop(usual: TaskDefaults, given: dict[str, Any]) -> LoopConfig:
     every = None if given.get("eval_log") is not None else usual.eval_every
-    values = {"steps": usual.steps, "eval_every": every, "device": "auto", "threads": torch.get_num_threads(), **given}
+    values: dict[str, Any] = {"steps": usual.steps, "eval_every": every, "device": "auto", **given}
+    values.setdefault("threads", torch.get_num_threads())
     if values["device"] == "auto":
         values["device"] = best_device()
     if values.get("data_dir") is not None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 import os
 import stat
@@ -11,8 +10,17 @@ import torch
 from tiny import tiny
 
 from grokfast.lab import load_runs
+from grokfast.lab.config import RunConfig
+from grokfast.lab.runs import writer as writing
+from grokfast.lab.runs.directory import Run, RunError, find_run
+from grokfast.lab.runs.files import write_atomically
 from grokfast.lab.runs.metrics import Row
-from grokfast.lab.runs.directory import Run, RunError, create_run, find_run, open_for_writing, write_atomically
+from grokfast.lab.runs.writer import open_for_writing
+
+
+def create_run(config: RunConfig, folder: Path) -> Run:
+    return writing.create_run(config, folder, {"torch": torch.__version__})
+
 
 ROW = Row(10, 1.5, 0.5, 2.5, 0.25, 3.0, 4.0, None, 1e-3, 80, 0.1)
 
@@ -22,7 +30,7 @@ def test_a_new_run_appears_whole(runs_dir: Path) -> None:
     assert sorted(p.name for p in run.path.iterdir()) == ["checkpoints", "config.json", "environment.json"]
     assert [p for p in runs_dir.iterdir() if p.name.startswith(".")] == []
     assert run.config == tiny()
-    assert json.loads((run.path / "environment.json").read_text())["torch"] == torch.__version__
+    assert run.environment == {"torch": torch.__version__}
 
 
 def test_a_run_is_never_overwritten(runs_dir: Path) -> None:
@@ -146,3 +154,32 @@ def test_an_unwritable_directory_is_an_os_error(tmp_path: Path) -> None:
     tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
     with pytest.raises(OSError, match=r"[Pp]ermission"):
         create_run(tiny(), tmp_path / "runs")
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", "{}", '{"version": 2}', '{"version": 3}', '{"task_name": "modmul"}'])
+def test_a_damaged_configuration_is_an_error_that_names_the_file(runs_dir: Path, damage: str) -> None:
+    run = create_run(tiny(), runs_dir)
+    (run.path / "config.json").write_text(damage)
+    with pytest.raises(RunError, match=r"config\.json: "):
+        _ = Run(run.path).settings
+
+
+def test_a_run_is_judged_where_it_was_told_to_stop(runs_dir: Path) -> None:
+    assert create_run(tiny(), runs_dir).level == 0.95
+    run = create_run(tiny(until=0.6), runs_dir)
+    assert (run.level, run.judged_by_task, run.judged_at(0.7).level) == (0.6, 0.95, 0.7)
+    with open_for_writing(run) as writer:
+        for step, accuracy in ((10, 0.5), (20, 0.65), (30, 0.9)):
+            writer.append(ROW._replace(step=step, val_accuracy=accuracy))
+    assert [run.judged_at(level).crossing().step for level in (0.5, 0.6, 0.7, 0.95)] == [10, 20, 30, None]
+
+
+def test_looking_at_a_run_of_unknown_code_imports_nothing(runs_dir: Path) -> None:
+    run = create_run(tiny(filter="ema"), runs_dir)
+    text = (run.path / "config.json").read_text()
+    own = text.replace('"name": "modmul"', '"name": "evil.py:Task"').replace('"name": "ema"', '"name": "evil.py:F"')
+    (run.path / "config.json").write_text(own)
+    found = Run(run.path)
+    assert (found.task, found.filter, found.level, found.measure) == ("evil.py:Task", "evil.py:F", 0.95, "accuracy")
+    with pytest.raises(RunError, match=r"the task evil.py:Task is not known here: name it with --task evil.py:Task"):
+        _ = found.config

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grokfast.lab.tasks.modular.task import ModularBatch, ModularConfig, ModularTask
 from grokfast.lab.tasks.modular.operations import Operation, compose, invert, make_equations
+from grokfast.lab.tasks.modular.task import ModularBatch, ModularConfig, ModularTask
 
 SMALL = ModularConfig(p=7, width=16, heads=2, batch_size=8)
 S5 = list(itertools.permutations(range(5)))

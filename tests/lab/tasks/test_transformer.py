@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from grokfast.lab.tasks.modular.task import ModularConfig, ModularTask
-from grokfast.lab.tasks.modular.operations import Operation, make_equations
-from grokfast.lab.tasks.modular.transformer import Decoder
 from grokfast.lab.tasks.modular.fast import last_logits
+from grokfast.lab.tasks.modular.operations import Operation, make_equations
+from grokfast.lab.tasks.modular.task import ModularConfig, ModularTask
+from grokfast.lab.tasks.modular.transformer import Decoder
 
 TOLERANCE = 1e-5
 

@@ -9,18 +9,20 @@ import pytest
 import torch
 from tiny import tiny
 
+from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.recording import load_gradients, load_snapshots, recorded_bytes, snapshot_steps
-from grokfast.lab.runs.directory import Run, RunError, create_run
-from grokfast.lab.training.loop import Watcher, task_of, train
+from grokfast.lab.training.loop import Watcher
+from grokfast.lab.training.train import make_task, train
 
 
 def recorded(runs_dir: Path, stop_at: int | None = None, **changes: object) -> Run:
-    run = create_run(tiny(snapshots=2, gradients=30, eval_every=3, **changes), runs_dir)
+    config = tiny(snapshots=2, gradients=30, eval_every=3, **changes)
     if stop_at is not None:
         seen: list[int] = []
         stop = Watcher(on_row=lambda row: seen.append(row.step), should_stop=lambda: seen[-1] >= stop_at)
-        assert not train(run, stop)
-    assert train(run)
+        assert not train(config, runs_dir, stop).complete
+    run, complete = train(config, runs_dir)
+    assert complete
     return run
 
 
@@ -28,7 +30,7 @@ def test_snapshots_are_the_weights_of_those_steps(runs_dir: Path) -> None:
     run = recorded(runs_dir, filter="ema")
     found = dict(load_snapshots(run))
     assert list(found) == snapshot_steps(2, 30) == [0, 1, 3, 10, 30]
-    first = task_of(run.config).model.state_dict()
+    first = make_task(run.config).model.state_dict()
     assert all(torch.equal(found[0][name], tensor) for name, tensor in first.items())
     assert all(torch.equal(found[30][name], tensor) for name, tensor in run.weights().items())
     assert any(not torch.equal(found[3][name], found[10][name]) for name in first)
@@ -41,10 +43,11 @@ def test_the_end_of_a_run_is_its_last_snapshot(runs_dir: Path) -> None:
 
 @pytest.mark.parametrize("name", ["ema", "ma"])
 def test_gradients_after_are_those_before_plus_their_slow_part(runs_dir: Path, name: str) -> None:
-    run = recorded(runs_dir, filter=name, alpha=0.5, window_size=4, lamb=2.0)
+    reach = {"alpha": 0.5} if name == "ema" else {"window_size": 4}
+    run = recorded(runs_dir, filter=name, lamb=2.0, **reach)
     names, before, after = load_gradients(run)
     assert before.shape == after.shape == (30, len(names))
-    assert len(set(names)) == len(list(task_of(run.config).model.parameters()))
+    assert len(set(names)) == len(list(make_task(run.config).model.parameters()))
     mean = before[0].astype(np.float64)
     for step in range(30):
         if name == "ema":
@@ -69,24 +72,22 @@ def test_recordings_of_a_resumed_run_are_those_of_an_uninterrupted_one(tmp_path:
 
 
 def test_gradients_that_got_lost_are_missed_at_the_resume(runs_dir: Path) -> None:
-    run = create_run(tiny(gradients=30, eval_every=3), runs_dir)
-    assert not train(run, Watcher(should_stop=lambda: True))
+    config = tiny(gradients=30, eval_every=3)
+    run, _ = train(config, runs_dir, Watcher(should_stop=lambda: True))
     (run.path / "gradients.f32").write_bytes(b"")
     with pytest.raises(RunError, match=r"gradients.f32 must hold 3 steps, got 0 bytes of"):
-        train(run)
+        train(config, runs_dir)
 
 
 def test_recording_changes_nothing_but_the_name(runs_dir: Path, tmp_path: Path) -> None:
-    plain = create_run(tiny(filter="ema", eval_every=3), tmp_path / "plain")
-    train(plain)
+    plain, _ = train(tiny(filter="ema", eval_every=3), tmp_path / "plain")
     run = recorded(runs_dir, filter="ema")
     assert run.name != plain.name
     assert all(torch.equal(p, q) for p, q in zip(run.weights().values(), plain.weights().values(), strict=True))
 
 
-def test_disk_use_is_told_and_nothing_recorded_is_an_error(runs_dir: Path) -> None:
-    run = create_run(tiny(), runs_dir)
-    train(run)
+def test_disk_use_is_known_and_nothing_recorded_is_an_error(runs_dir: Path) -> None:
+    run, _ = train(tiny(), runs_dir)
     assert recorded_bytes(run) == 0
     with pytest.raises(RunError, match="kept no weights: train it with --snapshots"):
         list(load_snapshots(run))

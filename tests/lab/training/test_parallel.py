@@ -17,15 +17,18 @@ import torch.distributed as dist
 from made import as_csv, make_rows, write_imdb, write_mnist, write_qm9
 from tiny import TINY, TINY_FLAGS, tiny
 
-from grokfast.lab import Run, load_runs, parallel
+from grokfast.lab import Run, load_runs
+from grokfast.lab.config import RunConfig
 from grokfast.lab.runs.metrics import Row
 from grokfast.lab.runs.recording import load_gradients, load_snapshots
-from grokfast.lab.runs.directory import create_run
-from grokfast.lab.tasks import Task, make_task
+from grokfast.lab.runs.writer import run_path
+from grokfast.lab.tasks.base import Task
 from grokfast.lab.tasks.imdb.task import ImdbConfig
 from grokfast.lab.tasks.mnist import MnistConfig
 from grokfast.lab.tasks.qm9.task import Qm9Config
-from grokfast.lab.training.loop import Watcher, train
+from grokfast.lab.training import parallel
+from grokfast.lab.training.loop import Watcher
+from grokfast.lab.training.train import train
 
 TASKS = {
     "modmul": TINY,
@@ -46,7 +49,7 @@ def gradient(task: Task, batch: Any) -> torch.Tensor:
 @pytest.mark.parametrize("name", TASKS)
 def test_weighted_parts_of_a_batch_have_the_loss_and_gradient_of_the_whole(name: str, tmp_path: Path) -> None:
     data = write_imdb(write_qm9(write_mnist(tmp_path)), as_csv(make_rows()))
-    task = make_task(TASKS[name], seed=0, device="cpu", data_dir=data)
+    task: Any = TASKS[name].make(seed=0, device="cpu", data_dir=data)
     task.model.double()
     if name.startswith("qm9"):
         task.graphs = task.graphs._replace(atoms=task.graphs.atoms.double(), targets=task.graphs.targets.double())
@@ -112,8 +115,7 @@ def test_two_ranks_equal_one_process(tmp_path: Path) -> None:
     settings |= {"snapshots": 2, "gradients": 30}
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
     process = start("train", "modmul", *TINY_FLAGS, "--steps", "60", *flags, "--runs-dir", str(tmp_path / "two"))
-    one = create_run(tiny(steps=60, **settings), tmp_path / "one")
-    train(one)
+    one, _ = train(tiny(steps=60, **settings), tmp_path / "one")
     said, errors = process.communicate(timeout=180)
     assert process.returncode == 0, errors
     (two,) = load_runs(tmp_path / "two")
@@ -134,10 +136,9 @@ def test_two_ranks_equal_one_process(tmp_path: Path) -> None:
         assert found == pytest.approx(wanted, rel=1e-3, abs=1e-6)
 
 
-def test_what_one_process_began_two_ranks_continue_and_one_goes_on_from_their_interrupt(tmp_path: Path) -> None:
+def test_one_process_begins_two_ranks_continue_and_one_continues_from_their_interrupt(tmp_path: Path) -> None:
     config = tiny(filter="ma", window_size=5, steps=20_000, eval_every=1)
-    run = create_run(config, tmp_path / "run")
-    assert not train_to(run, 20)
+    run = train_to(config, tmp_path / "run", 20)
     process = start("resume", run.name, "--runs-dir", str(tmp_path / "run"))
     while process.poll() is None and len(run.rows) < 40:
         time.sleep(0.01)
@@ -146,13 +147,14 @@ def test_what_one_process_began_two_ranks_continue_and_one_goes_on_from_their_in
     stopped = run.rows[-1].step
     assert 40 <= stopped < 20_000
     assert errors.count(f"stopped at step {stopped:,}") == 1, errors
-    assert not train_to(run, stopped + 20)
-    uninterrupted = create_run(config, tmp_path / "whole")
-    train_to(uninterrupted, stopped + 20)
+    train_to(config, tmp_path / "run", stopped + 20)
+    uninterrupted = train_to(config, tmp_path / "whole", stopped + 20)
     assert_close(run.rows[:100], uninterrupted.rows[:100])
     assert [row.step for row in run.rows] == [row.step for row in uninterrupted.rows]
     assert run.rows[-1].train_loss == pytest.approx(uninterrupted.rows[-1].train_loss, rel=1e-2)
 
 
-def train_to(run: Run, step: int) -> bool:
-    return train(run, Watcher(should_stop=lambda: run.rows[-1].step >= step))
+def train_to(config: RunConfig, folder: Path, step: int) -> Run:
+    run = Run(run_path(config, folder))
+    assert not train(config, folder, Watcher(should_stop=lambda: run.rows[-1].step >= step)).complete
+    return run

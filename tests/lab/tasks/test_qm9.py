@@ -21,8 +21,8 @@ from torch.nn.functional import mse_loss
 from grokfast.lab.tasks.data import DataError, locate, read_text
 from grokfast.lab.tasks.qm9.gdb9 import CSV, FOLDERS, SDF, TARGETS, read_uncharacterized
 from grokfast.lab.tasks.qm9.molecules import Graphs, read_molecules
-from grokfast.lab.tasks.qm9.task import Qm9Config, Qm9Task
 from grokfast.lab.tasks.qm9.qm9pack import PACKAGE_COLUMNS
+from grokfast.lab.tasks.qm9.task import Qm9Config, Qm9Task
 
 missing = [name for name in ("torch_geometric", "rdkit") if importlib.util.find_spec(name) is None]
 pytestmark = pytest.mark.skipif(bool(missing), reason=f"needs {', '.join(missing)}")
@@ -207,7 +207,9 @@ def test_whatever_the_numbering_the_package_gives_molecules_that_the_model_sees_
     root = write_package(tmp_path, reverse_all)
     use_package(root, monkeypatch)
     if damage == "far apart":  # no two atoms touch
-        monkeypatch.setattr("grokfast.lab.tasks.qm9.qm9pack.measure_distances", lambda places: 9 + abs(places @ places.T))
+        monkeypatch.setattr(
+            "grokfast.lab.tasks.qm9.qm9pack.measure_distances", lambda places: 9 + abs(places @ places.T)
+        )
     mine, theirs = (Qm9Task(small(molecules=14), data_dir=root / name) for name in ("empty", "files"))
     with torch.no_grad():
         outputs = [task.model(task.gather(torch.arange(14))) for task in (mine, theirs)]

@@ -9,16 +9,17 @@ import torch
 from tiny import comparable, tiny
 
 import grokfast
+from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import Row
-from grokfast.lab.training.optimizers import make_optimizers
-from grokfast.lab.runs.directory import Run, RunError, create_run
 from grokfast.lab.tasks.modular.task import ModularTask
-from grokfast.lab.training.loop import Watcher, evaluation_steps, train
+from grokfast.lab.training.loop import Watcher, evaluation_steps
+from grokfast.lab.training.optimizers import make_optimizers
+from grokfast.lab.training.train import resume, train
 
 
 def finish(directory: Path, **changes: Any) -> Run:
-    run = create_run(tiny(**changes), directory)
-    assert train(run)
+    run, complete = train(tiny(**changes), directory)
+    assert complete
     return run
 
 
@@ -31,7 +32,7 @@ def test_same_config_same_numbers(tmp_path: Path) -> None:
 def test_the_loop_equals_a_loop_by_hand(runs_dir: Path) -> None:
     run = finish(runs_dir, filter="ema", weight_decay=0.01, clip_norm=1.0, steps=15)
     task = ModularTask(run.config.task, seed=0, device="cpu")
-    (optimizer,) = make_optimizers(task.model, run.config.optim, fused=run.config.task.fast)
+    (optimizer,) = make_optimizers(task.model, run.config.optim)
     grokfast.attach(optimizer, grokfast.EMA(alpha=0.98, lamb=2.0))
     for step in range(15):
         optimizer.param_groups[0]["lr"] = 1e-3 * min(1.0, step / 10)
@@ -53,7 +54,8 @@ def test_the_first_update_has_learning_rate_zero(runs_dir: Path) -> None:
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd", "nadam", "muon"])
 @pytest.mark.parametrize("name", [None, "ema", "ma", "fir", "iir", "butterworth"])
 def test_every_optimizer_and_filter_offered_trains(runs_dir: Path, optimizer: str, name: str | None) -> None:
-    more = {"fir": {"taps": (0.5, 0.5)}, "iir": {"b": (0.1,), "a": (1.0, -0.9)}, "ma": {"window_size": 5}}
+    more: dict[str, Any] = {"fir": {"taps": (0.5, 0.5)}, "iir": {"b": (0.1,), "a": (1.0, -0.9)}}
+    more |= {"ma": {"window_size": 5}, "butterworth": {"order": 1, "cutoff": 0.01}}
     run = finish(runs_dir, optimizer=optimizer, filter=name, **more.get(name or "", {}), steps=20)
     last = run.rows[-1]
     assert math.isfinite(last.train_loss)
@@ -95,7 +97,7 @@ def test_automatic_second_stage_begins_when_training_has_saturated(runs_dir: Pat
     assert losses[0][third + 1] != losses[1][third + 1]
 
 
-def test_until_stops_at_the_level_and_extra_steps_go_on(runs_dir: Path) -> None:
+def test_until_stops_at_the_level_and_extra_steps_continue(runs_dir: Path) -> None:
     options: dict[str, Any] = {"steps": 500, "lr": 1e-2, "until": 0.2}
     run = finish(runs_dir, **options)
     reached = run.rows[-1]
@@ -127,7 +129,7 @@ def test_evaluation_grids(changes: dict[str, Any], expected: list[int]) -> None:
     assert list(evaluation_steps(config, 3, expected[1])) == expected[2:]
 
 
-def test_a_run_whose_loss_leaves_the_numbers_ends_as_diverged(runs_dir: Path) -> None:
+def test_a_run_whose_loss_is_not_finite_ends_as_diverged(runs_dir: Path) -> None:
     run = finish(runs_dir, optimizer="sgd", lr=1e30, steps=60)
     assert run.summary is not None
     assert run.summary["diverged"]
@@ -136,13 +138,15 @@ def test_a_run_whose_loss_leaves_the_numbers_ends_as_diverged(runs_dir: Path) ->
 
 def test_a_complete_run_is_not_trained_again(runs_dir: Path) -> None:
     run = finish(runs_dir)
-    with pytest.raises(RunError, match="complete already"):
-        train(run)
+    written = {path: path.stat().st_mtime_ns for path in run.path.iterdir()}
+    assert train(tiny(), runs_dir).complete
+    assert resume(run).complete
+    assert {path: path.stat().st_mtime_ns for path in run.path.iterdir()} == written
 
 
 def test_stopping_leaves_a_checkpoint_and_resume_equals_uninterrupted(tmp_path: Path) -> None:
     whole = finish(tmp_path / "whole", filter="ma", window_size=5, two_stage="auto")
-    run = create_run(tiny(filter="ma", window_size=5, two_stage="auto"), tmp_path / "parts")
+    config = tiny(filter="ma", window_size=5, two_stage="auto")
     for _ in range(20):
         looked = 0
 
@@ -150,7 +154,8 @@ def test_stopping_leaves_a_checkpoint_and_resume_equals_uninterrupted(tmp_path: 
             nonlocal looked
             looked += 1
 
-        if train(run, Watcher(on_row=once, should_stop=lambda: True)):
+        run, complete = train(config, tmp_path / "parts", Watcher(on_row=once, should_stop=lambda: True))
+        if complete:
             break
         assert looked == 1
     assert run.status == "complete"
@@ -162,3 +167,29 @@ def test_training_leaves_the_global_random_state_alone(runs_dir: Path) -> None:
     before = torch.get_rng_state()
     finish(runs_dir)
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_resumed_run_keeps_what_decides_rounding(runs_dir: Path) -> None:
+    run, complete = train(tiny(filter="ema"), runs_dir, Watcher(should_stop=lambda: True))
+    assert not complete
+    assert run.config.loop.threads == 1
+    torch.set_num_threads(2)
+    try:
+        assert resume(run).complete
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_values_out_of_range_leave_no_run(runs_dir: Path) -> None:
+    with pytest.raises(ValueError, match="beta"):
+        train(tiny(betas=(2.0, 0.9)), runs_dir)
+    assert not runs_dir.exists()
+
+
+def test_each_run_reports_its_own_peak_memory(runs_dir: Path) -> None:
+    large = finish(runs_dir, width=256, filter="ma", window_size=60)
+    small = finish(runs_dir)
+    assert large.summary is not None
+    assert small.summary is not None
+    assert small.summary["peak_memory_bytes"] < large.summary["peak_memory_bytes"]
