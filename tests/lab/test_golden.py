@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from frozen import GOLDEN, read_metrics, rounds_as_recorded, select_columns
 
-from grokfast.lab.cli import main
+from grokfast.lab.commands.cli import main
 
 
 # MA takes more steps: it changes no gradient before its window of 100 is full.

@@ -286,7 +286,7 @@ def test_evaluation_is_the_mean_over_the_whole_split(data: Path, monkeypatch: py
         loss, correct = task.loss(task.splits[split])
         whole = task.evaluate(split)
         with monkeypatch.context() as patch:
-            patch.setattr("grokfast.lab.tasks.imdb.CHUNK", 3)
+            patch.setattr("grokfast.lab.tasks.imdb.task.CHUNK", 3)
             chunked = task.evaluate(split)
         assert whole.loss == pytest.approx(float(loss.detach()), rel=1e-5)
         assert whole.accuracy == float(correct) / len(task.splits[split])

@@ -218,7 +218,7 @@ def test_evaluation_is_the_mean_over_the_whole_split(fast: bool) -> None:
 def test_evaluation_in_chunks_equals_evaluation_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     task = ModularTask(ModularConfig(p=23, width=16, heads=2), seed=0)
     whole = task.evaluate("val")
-    monkeypatch.setattr("grokfast.lab.tasks.modular.CHUNK", 10)
+    monkeypatch.setattr("grokfast.lab.tasks.modular.task.CHUNK", 10)
     parts = task.evaluate("val")
     assert parts.accuracy == whole.accuracy
     assert parts.loss == pytest.approx(whole.loss, rel=1e-5)
