@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from frozen import read_metrics, rounds_as_recorded, select_columns
 
 from grokfast.lab import Run
 from grokfast.lab.commands.cli import main
+from grokfast.lab.request import command_line
 from grokfast.lab.runs.recording import load_gradients, load_snapshots
 
 OLD = Path(__file__).parent / "old_runs"
@@ -82,8 +84,8 @@ def test_old_runs_are_reported(runs: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [name for name in COMPLETE if name.startswith("modmul")])
 def test_the_same_command_finds_the_old_run(runs: Path, name: str) -> None:
     before = sorted(runs.iterdir())
-    command = stored(name, "environment.json")["command"]
-    assert main([*command[1:], "--quiet", "--runs-dir", str(runs)]) == 0
+    words = shlex.split(command_line(Run(runs / name).config))
+    assert main([*words[1:], "--quiet", "--runs-dir", str(runs)]) == 0
     assert sorted(runs.iterdir()) == before
 
 

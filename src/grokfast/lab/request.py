@@ -160,7 +160,9 @@ def request_of(config: RunConfig) -> Request:
     """The shortest request that gives this configuration: the settings that depart from the task's usual ones."""
     filter = None if config.filter is None else filters.name_of(config.filter)
     known = options(type(config.task), [filter] if filter else [])
-    first = {"filter": filter, "variant": getattr(config.task, "variant", None), "optimizer": config.optim.optimizer}
+    # Other defaults depend on these.
+    first = {"filter": filter, "optimizer": config.optim.optimizer}
+    first |= {name: getattr(config.task, name) for name in ("variant", "fast") if hasattr(config.task, name)}
     needed = {name: value_of(config, o) for name, o in known.items() if o.part == "filter" and is_required(config, o)}
     start = Request(config.task_name, tuple((k, v) for k, v in {**first, **needed}.items() if v is not None))
     usual = resolve(start)
