@@ -1,7 +1,7 @@
 """Accelerated grokking: amplify the slow part of the gradients of any PyTorch optimizer."""
 
-from grokfast.attach import attach as attach
-from grokfast.attachment import Attachment as Attachment
+from grokfast.binding.attach import attach as attach
+from grokfast.binding.handle import Attachment as Attachment
 from grokfast.filters import EMA as EMA
 from grokfast.filters import FIR as FIR
 from grokfast.filters import IIR as IIR

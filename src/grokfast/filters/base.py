@@ -7,16 +7,16 @@ A filter is pure arithmetic on lists of tensors. It knows no optimizer, no param
 from __future__ import annotations
 
 import abc
-import math
-import numbers
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
+from grokfast.checks import check_bool, check_number
+from grokfast.filters.response import Section, half_power_frequency, transfer
+
 State = dict[str, Tensor]
-Section = tuple[Sequence[float], Sequence[float]]
 Init = Literal["first", "zero"]
 
 
@@ -132,67 +132,3 @@ def all_finite(batches: Sequence[list[Tensor]], scale: Tensor | None = None) -> 
         inverse = torch.ones((), device=device) if scale is None else scale.to(device).double().reciprocal().float()
         torch._amp_foreach_non_finite_check_and_unscale_(tensors, flag, inverse)
     return not any(flag.item() for flag in found.values())
-
-
-def transfer(sections: Sequence[Section], z: Tensor) -> Tensor:
-    """The product of all B(z) / A(z), with z for a delay of one step."""
-    value = torch.ones_like(z)
-    for b, a in sections:
-        value = value * polynomial(b, z) / polynomial(a, z)
-    return value
-
-
-def polynomial(coefficients: Sequence[float], z: Tensor) -> Tensor:
-    """c[0] + c[1] z + c[2] z^2 + ... by Horner's rule."""
-    total = torch.zeros_like(z)
-    for c in reversed(coefficients):
-        total = total * z + c
-    return total
-
-
-def half_power_frequency(sections: Sequence[Section], points: int = 1 << 14) -> float | None:
-    """First frequency in (0, 0.5] with |H(f)|^2 = |H(0)|^2 / 2: bracketed on a grid, then bisected."""
-
-    def excess(f: Tensor) -> Tensor:
-        return transfer(sections, torch.exp(-2j * math.pi * f)).abs().square() - level
-
-    zero = torch.zeros((), dtype=torch.float64)
-    level = math.prod(sum(b) / sum(a) for b, a in sections) ** 2 / 2
-    grid = torch.logspace(-8, math.log10(0.5), points, dtype=torch.float64)
-    below = torch.nonzero(excess(grid) <= 0)
-    if len(below) == 0:
-        return None
-    first = int(below[0])
-    low, high = (grid[first - 1] if first else zero), grid[first]
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
-    return float(high)
-
-
-def check_number(name: str, value: object, *, low: float, high: float = math.inf) -> None:
-    """Raise unless `value` is a number in [low, high)."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} must be a number in [{low:g}, {high:g}), got {value!r}")
-    if not low <= float(value) < high:
-        raise ValueError(f"{name} must be in [{low:g}, {high:g}), got {value!r}")
-
-
-def check_count(name: str, value: object, *, low: int = 1) -> None:
-    """Raise unless `value` is an integer >= low."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} must be an integer >= {low}, got {value!r}")
-    if value < low:
-        raise ValueError(f"{name} must be an integer >= {low}, got {value!r}")
-
-
-def check_bool(name: str, value: object) -> None:
-    """Raise unless `value` is True or False."""
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} must be True or False, got {value!r}")
-
-
-def check_choice(name: str, value: object, choices: Sequence[object]) -> None:
-    """Raise unless `value` is one of `choices`."""
-    if not any(value is c or (type(value) is type(c) and value == c) for c in choices):
-        raise ValueError(f"{name} must be one of {', '.join(repr(c) for c in choices)}, got {value!r}")

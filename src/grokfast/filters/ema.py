@@ -12,7 +12,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from grokfast.filters.base import Filter, Init, Section, Slow, State, check_bool, check_choice, check_number, state_like
+from grokfast.checks import check_bool, check_choice, check_number
+from grokfast.filters.base import Filter, Init, Slow, State, state_like
+from grokfast.filters.response import Section
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,17 +13,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from grokfast.filters.base import (
-    Filter,
-    Init,
-    Section,
-    Slow,
-    State,
-    check_choice,
-    check_count,
-    check_number,
-    state_like,
-)
+from grokfast.checks import check_choice, check_count, check_number
+from grokfast.filters.base import Filter, Init, Slow, State, state_like
+from grokfast.filters.response import Section
 
 
 @dataclass(frozen=True)

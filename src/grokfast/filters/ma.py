@@ -10,17 +10,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from grokfast.filters.base import (
-    Filter,
-    Section,
-    Slow,
-    State,
-    check_bool,
-    check_choice,
-    check_count,
-    check_number,
-    state_like,
-)
+from grokfast.checks import check_bool, check_choice, check_count, check_number
+from grokfast.filters.base import Filter, Slow, State, state_like
+from grokfast.filters.response import Section, window_half_power_frequency
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,14 +118,4 @@ class MA(Filter):
         # |H| of a long window is |sinc(w f)|, which is 1/sqrt(2) at w f = 0.443; short ones need a look around.
         guess = 0.4429 / cutoff
         near = range(max(2, math.floor(guess) - 1), math.ceil(guess) + 2)
-        return cls(window_size=min(near, key=lambda w: abs(half_power_frequency(w) - cutoff)), **options)
-
-
-def half_power_frequency(window_size: int) -> float:
-    """Where the Dirichlet kernel |sin(pi w f) / (w sin(pi f))| is 1/sqrt(2), by bisection below its first zero."""
-    low, high = 0.0, 1 / window_size
-    for _ in range(60):
-        middle = (low + high) / 2
-        gain = math.sin(math.pi * window_size * middle) / (window_size * math.sin(math.pi * middle))
-        low, high = (middle, high) if gain > 0.5**0.5 else (low, middle)
-    return high
+        return cls(window_size=min(near, key=lambda w: abs(window_half_power_frequency(w) - cutoff)), **options)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch.optim import Optimizer
 
-from grokfast.attach import attach
-from grokfast.attachment import Attachment
-from grokfast.entries import COUNT, STREAK
-from grokfast.filters.base import Filter, check_choice, check_count
+from grokfast.binding.attach import attach
+from grokfast.binding.handle import Attachment
+from grokfast.binding.state import COUNT, STREAK
+from grokfast.checks import check_choice, check_count
+from grokfast.filters.base import Filter
 from grokfast.stages import Trigger
 
 INSTALL = 'pip install "grokfast[lightning]"'

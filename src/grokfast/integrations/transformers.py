@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 import grokfast
-from grokfast.attach import unwrap
-from grokfast.entries import COUNT, PREFIX
+from grokfast.binding.attach import unwrap
+from grokfast.binding.state import COUNT, PREFIX
 from grokfast.filters.base import all_finite
 
 try:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from grokfast.entries import COUNT, PREFIX, Entry
-from grokfast.filters.base import Filter, check_bool
+from grokfast.binding.state import COUNT, PREFIX, Entry
+from grokfast.checks import check_bool
+from grokfast.filters.base import Filter
 
 
 @dataclasses.dataclass(slots=True)

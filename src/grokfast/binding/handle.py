@@ -1,6 +1,6 @@
 """The bond between a filter and an optimizer: hooks that run the filter once per step and carry its state along.
 
-The state lies in `optimizer.state` (see entries.py), so that whatever saves, loads, copies or shards the optimizer
+The state lies in `optimizer.state` (see state.py), so that whatever saves, loads, copies or shards the optimizer
 takes it along. It is put there after the optimizer's first step: most set themselves up only where they find nothing.
 """
 
@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from grokfast.batches import Batch, Tuning, collect, is_probe, param_name
-from grokfast.entries import (
+from grokfast.binding.plan import Batch, Tuning, collect, is_probe, param_name
+from grokfast.binding.state import (
     COUNT,
     PREFIX,
     STEP,
@@ -30,7 +30,8 @@ from grokfast.entries import (
     take_out,
     tensors_of,
 )
-from grokfast.filters.base import Filter, State, all_finite, check_bool
+from grokfast.checks import check_bool
+from grokfast.filters.base import Filter, State, all_finite
 from grokfast.stages import Trigger
 
 _attached: weakref.WeakSet[Optimizer] = weakref.WeakSet()

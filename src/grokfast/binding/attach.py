@@ -6,8 +6,9 @@ from typing import Any, Literal
 
 from torch.optim import LBFGS, Optimizer, SparseAdam
 
-from grokfast.attachment import Attachment, is_attached
-from grokfast.filters.base import Filter, check_choice, check_count
+from grokfast.binding.handle import Attachment, is_attached
+from grokfast.checks import check_choice, check_count
+from grokfast.filters.base import Filter
 from grokfast.stages import Trigger
 
 # By name: Accelerate need not be there.
