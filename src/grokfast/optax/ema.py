@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from grokfast.optax.checks import Number, check_choice, check_common, check_number
+from grokfast.checks import check_choice
+from grokfast.optax.checks import Number, check_common, check_number
 from grokfast.optax.trees import all_finite, as_real, increment, map_grads, mix, zeros_of
 
 

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from grokfast.optax.checks import Number, check_bool, check_choice, check_common, check_count, dtype_name
+from grokfast.checks import check_bool, check_choice
+from grokfast.optax.checks import Number, check_common, check_count, dtype_name
 from grokfast.optax.trees import all_finite, increment, map_grads, mix, zeros_of
 
 
@@ -56,7 +57,7 @@ def ma(
         warmup: leave gradients as they are until the window is full, as the released code does; False averages
             what is there, as Algorithm 1 reads.
         reduction: `"mean"`, or `"sum"` for the undivided window.
-        window_dtype: dtype of the stored window, None for that of the state. `"bfloat16"` halves the memory; each
+        window_dtype: dtype of the stored window, None for the state's dtype. `"bfloat16"` halves the memory; each
             stored gradient is then rounded to 8 bits of mantissa.
         start: number of updates that leave gradients as they are while the window is filled.
 
