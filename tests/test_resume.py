@@ -161,6 +161,21 @@ def test_loading_first_and_attaching_after_continues_too() -> None:
     assert same_params(run.train(6, 12), uninterrupted)
 
 
+def test_resumed_tells_whether_the_filter_continues_from_saved_state() -> None:
+    make, filter = OPTIMIZERS["adamw"], ALL_FILTERS["ema"]
+    run = Run(make, filter)
+    assert not run.handle.resumed
+    file = run.train(0, 6).save()
+    assert not run.handle.resumed
+    assert Run(make, filter).load(file).handle.resumed
+    assert grokfast.attach(copy.deepcopy(run.optimizer), filter).resumed
+    plain = make(run.params)
+    run = Run(make, filter).load(run.save())
+    with pytest.warns(UserWarning, match="starts anew"):
+        run.optimizer.load_state_dict(plain.state_dict())
+    assert not run.handle.resumed
+
+
 def test_loading_discards_what_was_applied_before() -> None:
     make, filter = OPTIMIZERS["sgd"], ALL_FILTERS["ema"]
     file = Run(make, filter).train(0, 6).save()
