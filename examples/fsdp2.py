@@ -45,7 +45,7 @@ for _ in range(50):
 weights, state = get_state_dict(model, optimizer)
 dcp.save({"model": weights, "optimizer": state}, checkpoint_id=folder[0])
 
-# Later, on any number of ranks: attach first, load then.
+# Later, on any number of ranks: attach, then load.
 model, optimizer, handle = build()
 weights, state = get_state_dict(model, optimizer)
 dcp.load({"model": weights, "optimizer": state}, checkpoint_id=folder[0])

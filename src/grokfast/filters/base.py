@@ -1,7 +1,7 @@
-"""The contract every filter keeps: g <- g + (h * g), where h is a causal low-pass filter of gain lamb.
+"""The contract of every filter: g <- g + (h * g), where h is a causal low-pass filter with gain lamb.
 
-A filter is pure arithmetic on lists of tensors. It knows no optimizer, no parameter and no step schedule;
-`grokfast.attach` decides when it runs.
+A filter is pure arithmetic on lists of tensors. It knows no optimizer, no parameter and no schedule; `grokfast.attach`
+decides when it runs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from grokfast.checks import check_bool, check_number
+from grokfast.checks import check_bool, check_choice, check_number
 from grokfast.filters.response import Section, half_power_frequency, transfer
 
 State = dict[str, Tensor]
@@ -30,7 +30,7 @@ class Slow(NamedTuple):
 class Filter(abc.ABC):
     """A causal linear filter of gradients over training steps.
 
-    All tensors passed to one call share dtype, device and the number of gradients seen before (`count`).
+    All tensors of one call are finite and share dtype, device and the number of gradients seen before (`count`).
 
     Attributes:
         lamb: gain of the slow part.
@@ -49,11 +49,11 @@ class Filter(abc.ABC):
 
     @abc.abstractmethod
     def new_state(self, grad: Tensor) -> State:
-        """The empty state of one tensor: zeros, never aliasing `grad`."""
+        """The empty state of one tensor: zeros that share no memory with `grad`."""
 
     @abc.abstractmethod
     def advance(self, grads: list[Tensor], states: list[State], count: int) -> Slow | None:
-        """Move the states one step on and give the slow part; None while there is none yet."""
+        """Advance the states by one step and return the slow part; None while there is none yet."""
 
     @abc.abstractmethod
     def slow(self, state: State, count: int) -> Tensor:
@@ -67,21 +67,21 @@ class Filter(abc.ABC):
         """
 
     def update(self, grads: list[Tensor], states: list[State], count: int, *, active: bool = True) -> None:
-        """Take one step: advance the states and, where `active`, edit the gradients in place."""
+        """Take one step: advance the states and, if `active`, edit the gradients in place."""
         slow = self.advance(grads, states, count)
         if active and slow is not None:
             mix(grads, slow.tensors, slow.scale * self.lamb, self.slow_only)
 
     def signature(self) -> int:
-        """A number that a saved state must share to be continued; 0 where any state of the same shapes will do."""
+        """A number that must equal the one saved with a state; 0 if any state of the same shapes will do."""
         return 0
 
     def frequency_response(self, w: Any, *, of: Literal["h", "1+h"] = "h") -> Tensor:
         """The transfer function at angular frequencies `w` (radians per step), as complex128.
 
         Args:
-            w: number, sequence, array or tensor of frequencies; pi is the fastest oscillation there is.
-            of: `"h"` for the slow part with its gain, H(w); `"1+h"` for what the optimizer receives, which is
+            w: number, sequence, array or tensor of frequencies; pi is the fastest oscillation.
+            of: `"h"` for the slow part with its gain, H(w); `"1+h"` for the gradient that the optimizer receives,
                 1 + H(w), or H(w) alone for a slow-only filter.
 
         Example:
@@ -89,8 +89,7 @@ class Filter(abc.ABC):
             >>> abs(EMA(alpha=0.98, lamb=2.0).frequency_response(0.0, of="1+h")).item()
             3.0
         """
-        if of not in ("h", "1+h"):
-            raise ValueError(f'of must be "h" or "1+h", got {of!r}')
+        check_choice("of", of, ("h", "1+h"))
         z = torch.exp(-1j * torch.as_tensor(w, dtype=torch.float64))
         response = self.lamb * transfer(self.sections(), z)
         return response + 1.0 if of == "1+h" and not self.slow_only else response
@@ -119,13 +118,13 @@ def state_dtype(grad: Tensor) -> torch.dtype:
     return torch.float32 if grad.dtype in (torch.bfloat16, torch.float16) else grad.dtype
 
 
-def all_finite(batches: Sequence[list[Tensor]], scale: Tensor | None = None) -> bool:
-    """Whether no gradient holds inf or NaN, by the kernel of GradScaler; divides all by `scale` if given.
+def all_finite(lists: Sequence[list[Tensor]], scale: Tensor | None = None) -> bool:
+    """Whether no gradient holds inf or NaN, by GradScaler's kernel; divides all gradients by `scale` if given.
 
-    One flag per device and one look at each: a look makes the host wait for an accelerator.
+    There is one flag per device, because reading a flag synchronises the device.
     """
     found: dict[torch.device, Tensor] = {}
-    for grads in batches:
+    for grads in lists:
         device = grads[0].device
         flag = found.setdefault(device, torch.zeros((), device=device))
         tensors = [torch.view_as_real(grad) for grad in grads] if grads[0].is_complex() else grads

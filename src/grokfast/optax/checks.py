@@ -1,4 +1,4 @@
-"""The checks of the torch filters, for values that may also be arrays, with remedies in the words of Optax."""
+"""The checks of the torch filters for values that may also be arrays; their messages name Optax' remedies."""
 
 from __future__ import annotations
 
