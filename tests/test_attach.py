@@ -255,17 +255,6 @@ def test_one_filter_may_serve_many_optimizers() -> None:
     assert filtered_constant(pairs[1][1], pairs[1][0], 1, value=7.0) == pytest.approx(7.0)
 
 
-def test_optimizer_that_fails_at_attach_can_still_be_attached() -> None:
-    param = torch.nn.Parameter(torch.zeros(3))
-    optimizer = torch.optim.SGD([{"params": [param], "grokfast_gamma": 1.0}], lr=0.1)
-    with pytest.raises(ValueError, match="grokfast_gamma"):
-        grokfast.attach(optimizer, EMA())
-    assert not any(value for key, value in vars(optimizer).items() if key.endswith("_hooks"))
-    del optimizer.param_groups[0]["grokfast_gamma"]
-    grokfast.attach(optimizer, EMA(lamb=2.0))
-    assert filtered_constant(optimizer, param, 1) == pytest.approx(3.0)
-
-
 def test_a_step_that_failed_does_not_leave_the_next_unfiltered() -> None:
     class Failing(torch.optim.SGD):
         broken = True
