@@ -1,4 +1,4 @@
-"""Which gradients go to a filter together: those of one param group, dtype, device and age."""
+"""Which gradients go to a filter together: those that share its settings, their dtype and device, and their count."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from grokfast.entries import COUNT, PREFIX, Entry
-from grokfast.filters.base import Filter, check_bool
+from grokfast.binding.state import COUNT, PREFIX, Entry, local
+from grokfast.checks import check_bool
+from grokfast.filters.base import Filter, all_finite
 
 
 @dataclasses.dataclass(slots=True)
-class Batch:
-    """Gradients that one filter call can take; filter None for those of a group that switches it off."""
+class Bundle:
+    """Gradients that one filter call can take; the filter is None if their param group switches it off."""
 
     filter: Filter | None
     count: int
@@ -26,14 +27,14 @@ class Batch:
 
 
 class Tuning:
-    """A filter as each param group wants it: with other values, or not at all."""
+    """The filter of each param group: with values of its own, or switched off."""
 
     def __init__(self, filter: Filter) -> None:
         self.filter = filter
         self._known: dict[int, tuple[Entry, Filter | None]] = {}
 
     def filter_for(self, index: int, group: Mapping[str, Any]) -> Filter | None:
-        """The filter of param group `index`; None where the group switches it off."""
+        """The filter of param group `index`; None if the group switches it off."""
         overrides = {key: value for key, value in group.items() if key.startswith("grokfast")}
         if not overrides:
             return self.filter
@@ -58,10 +59,10 @@ def tune(filter: Filter, overrides: Mapping[str, Any], index: int) -> Filter | N
     return dataclasses.replace(filter, **values) if values else filter  # type: ignore[type-var]
 
 
-def collect(optimizer: Optimizer, tuning: Tuning, entry_of: Callable[[Tensor], Entry | None]) -> list[Batch]:
-    """Sort all gradients into batches. Runs every step on every parameter, hence written for speed."""
-    found: dict[Any, Batch] = {}
-    last, batch = None, None
+def make_plan(optimizer: Optimizer, tuning: Tuning, entry_of: Callable[[Tensor], Entry | None]) -> list[Bundle]:
+    """Sort all gradients into bundles. Runs every step on every parameter, hence written for speed."""
+    found: dict[Any, Bundle] = {}
+    last, bundle = None, None
     for index, group in enumerate(optimizer.param_groups):
         filter = tuning.filter_for(index, group)
         for place, param in enumerate(group["params"]):
@@ -74,31 +75,44 @@ def collect(optimizer: Optimizer, tuning: Tuning, entry_of: Callable[[Tensor], E
                 name = param_name(optimizer, index, place)
                 remedy = "make its layer with sparse=False or set grokfast=False in its param group"
                 raise TypeError(f"gradients must be dense, got a sparse one in {name}: {remedy}")
-            if (
-                grad.dtype.is_complex and grad.is_conj()
-            ):  # as of a parameter used by p.conj(); foreach kernels refuse such views
+            if grad.dtype.is_complex and grad.is_conj():  # from p.conj() in the loss; foreach kernels refuse such views
                 grad = param.grad = grad.resolve_conj()
             entry = entry_of(param)
             key = (id(filter), 0 if entry is None else entry[COUNT], grad.dtype, grad.device, type(grad))
-            if batch is None or key != last:
-                last, batch = key, found.setdefault(key, Batch(filter, key[1]))
-            batch.grads.append(grad)
-            batch.params.append(param)
-            batch.places.append((index, place))
+            if bundle is None or key != last:
+                last, bundle = key, found.setdefault(key, Bundle(filter, key[1]))
+            bundle.grads.append(grad)
+            bundle.params.append(param)
+            bundle.places.append((index, place))
     return list(found.values())
 
 
+def unscale_and_check(optimizer: Optimizer, bundles: list[Bundle]) -> bool:
+    """Unscale gradients that a fused optimizer would unscale in its step; return whether all are finite."""
+    scale = getattr(optimizer, "grad_scale", None)
+    if scale is not None:
+        optimizer.grad_scale = None  # type: ignore[attr-defined]
+    return all_finite([bundle.grads for bundle in bundles], scale)
+
+
+def find_nonfinite(optimizer: Optimizer, bundles: list[Bundle]) -> str:
+    """The name of a parameter whose gradient is not finite."""
+    pairs = (pair for bundle in bundles for pair in zip(bundle.places, bundle.grads, strict=True))
+    place = next((p for p, grad in pairs if not local(grad).isfinite().all()), None)
+    return param_name(optimizer, *place) if place else "another rank's shard"
+
+
 def param_name(optimizer: Optimizer, index: int, place: int) -> str:
-    """What to call a parameter in a message: its name where the optimizer knows it."""
+    """A parameter's name for a message; its place if the optimizer knows no names."""
     names = optimizer.param_groups[index].get("param_names")
     return f"parameter {names[place]!r}" if names else f"parameter {place} of group {index}"
 
 
-def is_probe(optimizer: Optimizer, batches: list[Batch]) -> bool:
-    """Whether this is the dry step of torch.distributed.checkpoint: learning rates and gradients all zero.
+def is_probe(optimizer: Optimizer, bundles: list[Bundle]) -> bool:
+    """Whether this is the dry step of torch.distributed.checkpoint: all learning rates and gradients are zero.
 
-    It wants the state to exist, so that a checkpoint can be loaded into it, and must leave no trace in it.
+    It makes the state exist, so that a checkpoint can be loaded into it, and must not change it.
     """
     if any(float(group.get("lr", 1.0)) != 0 for group in optimizer.param_groups):
         return False
-    return not any(bool(grad.any()) for batch in batches for grad in batch.grads)
+    return not any(bool(grad.any()) for bundle in bundles for grad in bundle.grads)
