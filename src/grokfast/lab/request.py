@@ -141,7 +141,8 @@ def resolve_optim(task: TaskConfig, usual: TaskDefaults, filter: str | None, giv
 
 def resolve_loop(usual: TaskDefaults, given: dict[str, Any]) -> LoopConfig:
     every = None if given.get("eval_log") is not None else usual.eval_every
-    values = {"steps": usual.steps, "eval_every": every, "device": "auto", "threads": torch.get_num_threads(), **given}
+    own = {"steps": usual.steps, "eval_every": every, "device": "auto", "threads": torch.get_num_threads()}
+    values: dict[str, Any] = {**own, **given}
     if values["device"] == "auto":
         values["device"] = best_device()
     if values.get("data_dir") is not None:
