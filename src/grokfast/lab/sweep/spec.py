@@ -42,10 +42,8 @@ class OwnCode(NamedTuple):
     @property
     def flags(self) -> list[str]:
         """The words that name them on a command line."""
-        return [
-            *(w for name in self.tasks for w in ("--task", name)),
-            *(w for f in self.filters for w in ("--filter", f)),
-        ]
+        named = [*(("--task", name) for name in self.tasks), *(("--filter", name) for name in self.filters)]
+        return [word for pair in named for word in pair]
 
 
 @dataclass(frozen=True)
