@@ -13,10 +13,11 @@ import torch
 from tiny import tiny
 from torch import Tensor
 
-from grokfast.lab.config import LoopConfig, RunConfig, fingerprint
+from grokfast.lab.config import RunConfig, fingerprint
 from grokfast.lab.runs.metrics import Row
-from grokfast.lab.paper.published import arm_config, arms
-from grokfast.lab.runs.directory import Run, create_run, open_for_writing
+from grokfast.lab.paper.published import arms_of
+from grokfast.lab.runs.directory import Run
+from grokfast.lab.runs.writer import create_run, open_for_writing
 from grokfast.lab.tasks.qm9.gdb9 import TARGETS
 from grokfast.lab.training.loop import summarize
 
