@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from tiny import SIZES, TINY_FLAGS, comparable
+
 from grokfast.lab import Run, load_runs
 from grokfast.lab.request import ask, resolve
 from grokfast.lab.runs.metrics import Row
@@ -13,21 +15,8 @@ from grokfast.lab.sweep.spec import Spec, load_spec
 from grokfast.lab.sweep.study import Claim, Sweep
 from grokfast.lab.sweep.trial import carry_out
 
-BASE = ask(
-    "modmul",
-    filter="ema",
-    p=7,
-    width=16,
-    depth=1,
-    heads=2,
-    batch_size=8,
-    threads=1,
-    device="cpu",
-    steps=8,
-    eval_every=2,
-)
-FLAGS = ["modmul", "--filter", "ema", "--p", "7", "--width", "16", "--depth", "1", "--heads", "2", "--batch-size", "8"]
-FLAGS += ["--threads", "1", "--eval-every", "2"]
+BASE = ask("modmul", filter="ema", **SIZES, threads=1, device="cpu", steps=8, eval_every=2)
+FLAGS = ["modmul", "--filter", "ema", *TINY_FLAGS, "--eval-every", "2"]
 
 
 def claimed(sweep: Sweep) -> Claim:
@@ -39,11 +28,6 @@ def claimed(sweep: Sweep) -> Claim:
 def states(folder: Path) -> Counter[str]:
     with Sweep(folder) as sweep:
         return Counter(trial.state.name for trial in sweep.trials())
-
-
-def comparable(rows: list[Row]) -> list[Row]:
-    """All but the clock."""
-    return [row._replace(seconds=0.0) for row in rows]
 
 
 def assert_complete_and_same(folder: Path, scratch: Path) -> None:

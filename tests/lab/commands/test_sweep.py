@@ -197,6 +197,7 @@ def test_code_of_the_users_own_is_named_again_to_resume(
     [
         ([], "needs a task or --resume DIR, got neither"),
         (["--resume", "x", "modmul"], "got both"),
+        (["--filter", "ema", "modmul", *GRID], "TASK must come before the flags, got --filter"),
         (["--resume", "nowhere"], "there is no sweep in nowhere"),
         ([*FLAGS, "--grid", "filter=ma"], "filter must be either fixed or varied"),
         ([*FLAGS, "--grid", "lamb=1", "--grid", "lamb=2"], "lamb must be varied once"),

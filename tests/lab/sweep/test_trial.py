@@ -8,7 +8,8 @@ from pathlib import Path
 
 import filelock
 import pytest
-from sweeps import BASE, comparable
+from sweeps import BASE
+from tiny import comparable
 
 from grokfast.lab import Run
 from grokfast.lab.runs.writer import run_path

@@ -48,8 +48,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def add_resume_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags where no task is named; those of a task depend on it and must come after it."""
     from grokfast.lab.tasks import TASKS
 
+    words = parser.get_default("words")[1:]
+    if words and not any(word in ("-h", "--help") or word.startswith("--resume") for word in words):
+        raise ValueError(f"TASK must come before the flags, got {words[0]}: grokfast sweep TASK {words[0]} ...")
     group = parser.add_argument_group("Resume or join")
     group.add_argument("--resume", type=Path, metavar="DIR", help="join the sweep in DIR, or continue it")
     for flag in ("task", "filter"):
