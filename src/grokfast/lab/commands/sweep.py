@@ -218,14 +218,14 @@ def show(sweep: Sweep, found: list[Standing], pruned: int, best: str | None) -> 
 
     from grokfast.lab.sweep.standings import heading
 
-    runs = shlex.quote(str(sweep.runs))
     print(f"the best settings by {heading(sweep.spec)}:")
     Console(width=None if sys.stdout.isatty() else WIDE).print(standings_table(found, sweep.spec))
     if pruned:
-        print(f"{pruned} runs were pruned: grokfast resume NAME --runs-dir {runs} trains one to its end")
+        words = shlex.join(["--runs-dir", str(sweep.runs), *sweep.spec.own_code.flags])
+        print(f"{pruned} runs were pruned: grokfast resume NAME {words} trains one to its end")
     if best is not None:
         print(f"train the best setting: {best}")
-    print(f"look at all runs: grokfast report {runs}", flush=True)
+    print(f"look at all runs: grokfast report {shlex.quote(str(sweep.runs))}", flush=True)
 
 
 def standings_table(found: list[Standing], spec: Spec) -> Table:
