@@ -20,6 +20,7 @@ import filelock
 import torch
 
 from grokfast.lab.config import RunConfig, fingerprint, title, to_json
+from grokfast.lab.own_code import is_own_code
 from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.files import read_json, write_atomically, write_json
 from grokfast.lab.runs.metrics import Row, row_to_json
@@ -33,6 +34,8 @@ def run_path(config: RunConfig, directory: str | Path) -> Path:
 
 def find_old_path(config: RunConfig, directory: Path) -> Path | None:
     """The run of the same configuration under the name that version 0.1 gave it."""
+    if is_own_code(config.task_name):  # it knew none, and a path is no pattern
+        return None
     for path in directory.glob(f"{config.task_name}-*-s{config.loop.seed}-????????/config.json"):
         with contextlib.suppress(RunError, OSError, ValueError):
             if "version" not in read_json(path) and fingerprint(Run(path.parent).config) == fingerprint(config):

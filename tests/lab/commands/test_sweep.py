@@ -1,65 +1,41 @@
-"""Sweeps with real processes: killed, interrupted, joined; and the command around them."""
+"""`grokfast sweep` from its words to its table, its files and its exit code."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
-from tiny import TINY, TINY_FLAGS, comparable
+from sweeps import BASE, FLAGS, assert_complete_and_same, states
 
-from grokfast.lab import load_runs
+from grokfast.lab import Run, load_runs
+from grokfast.lab.commands import sweep_progress
 from grokfast.lab.commands.cli import main
-from grokfast.lab.config import FilterConfig, LoopConfig, OptimConfig, RunConfig
-from grokfast.lab.runs.directory import Run, run_path
+from grokfast.lab.commands.sweep_progress import SweepProgress, used_budget
+from grokfast.lab.filters import FILTERS
+from grokfast.lab.runs.writer import run_path
 from grokfast.lab.sweep import local
-from grokfast.lab.sweep.progress import SweepProgress, fraction
 from grokfast.lab.sweep.space import Choices
-from grokfast.lab.sweep.spec import Spec, load_spec, save_spec, settle
+from grokfast.lab.sweep.spec import Spec, save_spec, settle
 from grokfast.lab.sweep.study import Sweep, Tally
 from grokfast.lab.sweep.trial import carry_out
+from grokfast.lab.tasks import TASKS
+from grokfast.lab.training.messages import Tell
 
-FLAGS = ["modmul", "--filter", "ema", *TINY_FLAGS, "--eval-every", "2"]
 GRID = ["--grid", "alpha=0.9,0.98", "--grid", "lamb=1,2,5"]
-
-
-def assert_whole_and_same(folder: Path, scratch: Path) -> None:
-    """Every run of the grid is there once, complete, and as if it had been trained alone without interruption."""
-    spec = load_spec(folder)
-    expected = {run_path(spec.config(point), folder / "runs") for point in spec.points()}
-    runs = load_runs(folder / "runs")
-    assert {run.path for run in runs} == expected
-    loop = dataclasses.replace(spec.base.loop, checkpoint_seconds=30.0)  # changes no result, and saves time
-    spec = dataclasses.replace(spec, base=dataclasses.replace(spec.base, loop=loop))
-    for point in spec.points():
-        assert carry_out(spec, point, scratch).state == "complete"
-        run, alone = (Run(run_path(spec.config(point), where)) for where in (folder / "runs", scratch))
-        assert run.status == "complete"
-        assert comparable(run.rows) == comparable(alone.rows)
-
-
-def states(folder: Path) -> Counter[str]:
-    with Sweep(folder) as sweep:
-        return Counter(trial.state.name for trial in sweep.trials())
-
-
-# Processes ------------------------------------------------------------------------------------------------------------
+GROKFAST = [sys.executable, "-m", "grokfast.lab.commands.cli", "sweep"]
 
 
 def test_killed_and_then_joined_by_two_equals_uninterrupted(tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
-    grokfast = [sys.executable, "-m", "grokfast.lab.commands.cli", "sweep"]
     flags = [*FLAGS, *GRID, "--steps", "100", "--checkpoint-seconds", "0", "--sweep-dir", str(folder), "--quiet"]
-    first = subprocess.Popen([*grokfast, *flags, "--workers", "1"], start_new_session=True)
+    first = subprocess.Popen([*GROKFAST, *flags, "--workers", "1"], start_new_session=True)
     while True:
         assert first.poll() is None
         found = [run.status for run in load_runs(folder / "runs")]
@@ -70,10 +46,10 @@ def test_killed_and_then_joined_by_two_equals_uninterrupted(tmp_path: Path) -> N
     first.wait()
     complete = {run.name: run.rows for run in load_runs(folder / "runs") if run.status == "complete"}
     assert len(complete) < 6
-    resume = [*grokfast, "--resume", str(folder), "--workers", "1", "--quiet"]
+    resume = [*GROKFAST, "--resume", str(folder), "--workers", "1", "--quiet"]
     joined = [subprocess.Popen(resume) for _ in range(2)]
     assert [process.wait() for process in joined] == [0, 0]
-    assert_whole_and_same(folder, tmp_path / "alone")
+    assert_complete_and_same(folder, tmp_path / "alone")
     after = {run.name: run.rows for run in load_runs(folder / "runs")}
     assert all(after[name] == rows for name, rows in complete.items())  # to the second: not trained again
     found = states(folder)
@@ -82,69 +58,38 @@ def test_killed_and_then_joined_by_two_equals_uninterrupted(tmp_path: Path) -> N
     assert found["FAIL"] <= 1  # what the worker had when it was killed
 
 
-def test_a_dead_worker_is_replaced_and_ctrl_c_leaves_a_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(local, "POLL", 0.1)
-    loop = LoopConfig(steps=300, eval_every=5, checkpoint_seconds=0.0, threads=1)
-    base = RunConfig(TINY, FilterConfig(filter="ema"), OptimConfig(), loop)
-    save_spec(settle(Spec(base, (Choices("alpha", (0.9,)),))), tmp_path / "sweep")
-    signals = [signal.SIGKILL, signal.SIGINT]
-
-    with Sweep(tmp_path / "sweep") as sweep:
-
-        def show(tally: Tally) -> None:
-            """Kill the first worker in the middle of the run; interrupt this process when the second one has it."""
-            attempt = len(sweep.trials())
-            if signals and attempt == 3 - len(signals) and any(fraction(sweep.run(p)) > 0 for p in tally.running):
-                (worker,) = multiprocessing.active_children()
-                sent = signals.pop(0)
-                os.kill(worker.pid or 0 if sent == signal.SIGKILL else os.getpid(), sent)
-
-        assert not local.run_local(sweep, 2, show)
-        assert not signals
-        assert not multiprocessing.active_children()
-        (run,) = load_runs(sweep.runs)
-        assert run.status == "incomplete"
-        assert run.rows
-        assert list((run.path / "checkpoints").glob("*.pt"))
-        assert [t.state.name for t in sweep.trials()] == ["FAIL", "FAIL"]
-        assert "stopped" in sweep.trials()[1].user_attrs
-        with sweep.joined():
-            claim = sweep.claim()
-            assert claim is not None
-            sweep.finish(claim, carry_out(sweep.spec, claim.point, sweep.runs))
-    assert_whole_and_same(tmp_path / "sweep", tmp_path / "alone")
-
-
-# The command ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Sweeps are carried out in this process, which imports nothing anew."""
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Generator[None]:
+    """Sweeps are carried out in this process, which imports nothing anew; code of the user's own is forgotten after."""
 
-    def run_here(sweep: Sweep, workers: int, show: Callable[[Tally], None], command: list[str]) -> bool:
+    def run_here(
+        sweep: Sweep, workers: int, show: Callable[[Tally], None], tell: Tell, command: list[str] | None
+    ) -> bool:
         with sweep.joined():
             while claim := sweep.claim():
                 show(sweep.tally())
-                sweep.finish(claim, carry_out(sweep.spec, claim.point, sweep.runs, command=command))
+                sweep.finish(claim, carry_out(sweep.spec, claim.point, sweep.runs, tell=tell, command=command))
         show(sweep.tally())
         return True
 
     monkeypatch.setattr(local, "run_local", run_here)
     monkeypatch.chdir(tmp_path)
+    yield
+    for known in (TASKS, FILTERS):
+        for name in [name for name in known if ":" in name]:
+            del known[name]
 
 
 @pytest.mark.usefixtures("here")
 def test_the_table_ranks_settings_and_the_same_command_trains_nothing_again(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["sweep", *FLAGS, "--grid", "lamb=1,2", "--seeds", "2", "--steps", "6", "--objective", "loss"]
+    words = ["sweep", *FLAGS, "--grid", "lamb=1,5", "--seeds", "2", "--steps", "6", "--objective", "loss"]
     assert main(words) == 0
     printed = capsys.readouterr().out
     (folder,) = Path("sweeps").iterdir()
     assert folder.name.startswith("modmul-lamb-")
     assert f"{folder}: 4 runs, 0 done" in printed
-    assert "the best settings by best loss" in printed
+    assert "the best settings by best validation loss:" in printed
+    assert "train the best setting: grokfast train modmul --filter ema --lamb " in printed
     assert f"grokfast report {folder}/runs" in printed
     before = {run.name: run.rows for run in load_runs(folder / "runs")}
     assert main([*words, "--json"]) == 0
@@ -155,8 +100,37 @@ def test_the_table_ranks_settings_and_the_same_command_trains_nothing_again(caps
     assert found[0]["median"] <= found[1]["median"]
     assert main(["sweep", "--resume", str(folder)]) == 0
     assert f"{folder}: 4 runs, 4 done" in capsys.readouterr().out
-    assert main(["runs", "--runs-dir", str(folder / "runs"), "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == 4
+
+
+@pytest.mark.usefixtures("here")
+def test_a_sweep_until_a_level_says_that_level_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["sweep", *FLAGS, "--grid", "lamb=1,5", "--seed", "5", "--steps", "200", "--until", "0.05"]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert "the best settings by steps to validation accuracy 0.05:" in printed
+    (command,) = [line for line in printed.splitlines() if line.startswith("train the best setting: ")]
+    assert "--until 0.05" in command
+    assert "--seed 5" in command
+    assert main([*words, "--json"]) == 0
+    (folder,) = Path("sweeps").iterdir()
+    medians = sorted(s["median"] for s in json.loads(capsys.readouterr().out)["settings"])
+    assert medians == sorted(float(run.crossing().step or 0) for run in load_runs(folder / "runs"))
+
+
+@pytest.mark.usefixtures("here")
+def test_no_setting_is_recommended_where_none_got_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", *FLAGS, "--grid", "lamb=1,2", "--steps", "6"]) == 0
+    printed = capsys.readouterr().out
+    assert "> 6" in printed
+    assert "train the best setting" not in printed
+
+
+@pytest.mark.usefixtures("here")
+def test_the_filter_may_be_varied(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = [word for word in FLAGS if word not in ("--filter", "ema")]
+    assert main(["sweep", *flags, "--grid", "filter=none,ema", "--steps", "4", "--objective", "loss", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["settings"]
+    assert sorted(str(s["setting"]["filter"]) for s in found) == ["None", "ema"]
 
 
 @pytest.mark.usefixtures("here")
@@ -166,7 +140,7 @@ def test_a_failed_run_is_named_and_the_exit_code_is_not_zero(
     def fail(*args: object, **more: object) -> None:
         raise ValueError("no")
 
-    monkeypatch.setattr("grokfast.lab.sweep.trial.create_run", fail)
+    monkeypatch.setattr("grokfast.lab.sweep.trial.train", fail)
     assert main(["sweep", *FLAGS, "--preset", "paper-decay", "--grid", "weight_decay=0.5", "--quiet"]) == 1
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -175,12 +149,46 @@ def test_a_failed_run_is_named_and_the_exit_code_is_not_zero(
 
 
 @pytest.mark.usefixtures("here")
-def test_an_interrupted_sweep_says_how_to_go_on(
+def test_an_interrupted_sweep_says_how_to_continue(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "run_local", lambda *args: False)
     assert main(["sweep", *FLAGS, *GRID, "--sweep-dir", "a b"]) == 130
-    assert "grokfast sweep --resume 'a b' goes on" in capsys.readouterr().err
+    assert "grokfast sweep --resume 'a b' continues" in capsys.readouterr().err
+
+
+OWN = """
+from dataclasses import dataclass
+import grokfast
+from grokfast.lab.tasks.modular.task import ModularConfig
+
+@dataclass(frozen=True)
+class MyTask(ModularConfig):
+    pass
+
+class Toy(grokfast.EMA):
+    pass
+"""
+
+
+@pytest.mark.usefixtures("here")
+def test_code_of_the_users_own_is_named_again_to_resume(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("mine.py").write_text(OWN)
+    names = ["--task", "mine.py:MyTask", "--filter", "mine.py:Toy"]
+    flags = ["mine.py:MyTask", *names[2:], *FLAGS[3:], "--grid", "lamb=1,2", "--steps", "4", "--sweep-dir", "s"]
+    with monkeypatch.context() as patch:
+        patch.setattr(local, "run_local", lambda *args: False)
+        assert main(["sweep", *flags]) == 130
+    assert f"grokfast sweep --resume s {' '.join(names)} continues" in capsys.readouterr().err
+    del TASKS["mine.py:MyTask"], FILTERS["mine.py:Toy"]  # as in another process
+    assert main(["sweep", "--resume", "s"]) == 1
+    error = capsys.readouterr().err
+    assert f"must be named again: give {' '.join(names)}\n" in error
+    assert error.count("\n") == 1
+    assert main(["sweep", "--resume", "s", *names, "--quiet"]) == 0
+    assert [run.status for run in load_runs("s/runs")] == ["complete"] * 2
 
 
 @pytest.mark.usefixtures("here")
@@ -188,7 +196,8 @@ def test_an_interrupted_sweep_says_how_to_go_on(
     ("words", "message"),
     [
         ([], "needs a task or --resume DIR, got neither"),
-        (["--resume", "x", *FLAGS], "got both"),
+        (["--resume", "x", "modmul"], "got both"),
+        (["--filter", "ema", "modmul", *GRID], "TASK must come before the flags, got --filter"),
         (["--resume", "nowhere"], "there is no sweep in nowhere"),
         ([*FLAGS, "--grid", "filter=ma"], "filter must be either fixed or varied"),
         ([*FLAGS, "--grid", "lamb=1", "--grid", "lamb=2"], "lamb must be varied once"),
@@ -214,13 +223,15 @@ def test_a_missing_package_is_named(capsys: pytest.CaptureFixture[str], monkeypa
     assert capsys.readouterr().err == 'grokfast: error: this sweep needs optuna: pip install "grokfast[sweep]"\n'
 
 
-def test_progress_counts_parts_of_runs_and_tells_the_time_left(
+# Progress -------------------------------------------------------------------------------------------------------------
+
+
+def test_progress_counts_parts_of_runs_and_estimates_the_time_left(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("grokfast.lab.sweep.progress.LINE_SECONDS", 0.0)
-    monkeypatch.setattr("grokfast.lab.sweep.progress.fraction", lambda run: 0.5)
-    base = RunConfig(TINY, FilterConfig(filter="ema"), OptimConfig(), LoopConfig(steps=6, threads=1))
-    spec = settle(Spec(base, (Choices("alpha", (0.9, 0.98)),)))
+    monkeypatch.setattr(sweep_progress, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(sweep_progress, "used_budget", lambda run: 0.5)
+    spec = settle(Spec(BASE, (Choices("alpha", (0.9, 0.98)),)))
     save_spec(spec, tmp_path)
     with Sweep(tmp_path) as sweep, SweepProgress(sweep, quiet=False) as progress:
         progress.show(Tally(4, 0, [], {}, []))
@@ -232,19 +243,14 @@ def test_progress_counts_parts_of_runs_and_tells_the_time_left(
     assert second.endswith("min left")  # 2 of 4 in 100 seconds
 
 
-def test_the_progress_of_a_run_is_that_of_its_last_whole_line(tmp_path: Path) -> None:
-    spec = settle(
-        Spec(
-            RunConfig(TINY, FilterConfig(filter="ema"), OptimConfig(), LoopConfig(steps=8, eval_every=2, threads=1)),
-            (Choices("alpha", (0.9,)),),
-        )
-    )
+def test_the_progress_of_a_run_is_read_from_its_last_complete_line(tmp_path: Path) -> None:
+    spec = Spec(BASE, (Choices("alpha", (0.9,)),))
     (point,) = spec.points()
     run = Run(run_path(spec.config(point), tmp_path))
-    assert fraction(run) == 0.0
+    assert used_budget(run) == 0.0
     looks = iter([False, True])
     carry_out(spec, point, tmp_path, should_stop=lambda: next(looks))
-    assert fraction(run) == 0.5
+    assert used_budget(run) == 0.5
     with (run.path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 8, "tr')
-    assert fraction(run) == 0.5
+    assert used_budget(run) == 0.5

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from test_sweep import FLAGS, assert_whole_and_same, states
+from sweeps import FLAGS, assert_complete_and_same, states
 
 from grokfast.lab import load_runs
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="look
 
 
 def who_has(path: Path) -> int | None:
-    """The process that has a file open."""
+    """The process that has this file open."""
     for link in Path("/proc").glob("[0-9]*/fd/*"):
         try:
             if link.readlink() == path:
@@ -51,5 +51,5 @@ def test_ray_restarts_the_run_of_a_killed_worker(tmp_path: Path) -> None:
         process.kill()
         process.wait()
         shutil.rmtree(short, ignore_errors=True)
-    assert_whole_and_same(folder, tmp_path / "alone")
+    assert_complete_and_same(folder, tmp_path / "alone")
     assert states(folder) == {"COMPLETE": 4}  # the study did not notice

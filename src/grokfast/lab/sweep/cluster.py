@@ -1,6 +1,6 @@
-"""A sweep on a Ray cluster: each run a task that may be done again, in a directory that all nodes see.
+"""A sweep on a Ray cluster: each run is a task that may be repeated, in a directory that all nodes see.
 
-This process asks the study and tells it; a task whose worker or node died is started anew by Ray and resumes its run.
+This process alone uses the study. A task whose worker or node died is started again by Ray and resumes its run.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import ray
 from ray.exceptions import RayError
 
 from grokfast.lab.runs.directory import RunError
-from grokfast.lab.sweep.local import POLL, cores
-from grokfast.lab.sweep.members import join, lives
+from grokfast.lab.sweep.local import POLL, Orders, count_cores, ignore
+from grokfast.lab.sweep.members import is_alive, join
 from grokfast.lab.sweep.space import Point
 from grokfast.lab.sweep.spec import load_spec
 from grokfast.lab.sweep.study import ATTEMPTS, Claim, Sweep, Tally
 from grokfast.lab.sweep.trial import Ending, carry_out
-from grokfast.lab.commands.terminal import one_line, stop_on_interrupt
+from grokfast.lab.training.interrupt import stop_on_interrupt
+from grokfast.lab.training.messages import one_line
 
 
 def run_ray(
@@ -31,20 +32,24 @@ def run_ray(
     command: list[str] | None = None,
     address: str | None = None,
 ) -> bool:
-    """Train all that is left on a cluster, or on one made for it here; False if interrupted, with checkpoints left."""
+    """Train everything that is left on a cluster, or on one made here; False if interrupted, which leaves checkpoints.
+
+    Warnings of the workers go to Ray's logs.
+    """
     connect(address)
     try:
-        threads = sweep.spec.base.loop.threads or 1
-        gpus = int(sweep.spec.base.loop.device.startswith("cuda"))
+        threads: int = sweep.spec.base.get("threads")
+        gpus = int(sweep.spec.base.get("device").startswith("cuda"))
         check_room(threads, gpus)
         task = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=ATTEMPTS)(carry_out_there)
         at_once = workers or max(1, int(ray.cluster_resources().get("CPU", 1)) // threads)
         with stop_on_interrupt() as interrupted, sweep.joined():
             taken: dict[Any, Claim] = {}
             with join(sweep.folder) as leader:
+                orders = Orders(sweep.folder.absolute(), leader, sweep.spec.own_code, ignore, command)
                 while not interrupted() and (taken or sweep.tally().left):
                     while len(taken) < at_once and (claim := sweep.claim()):
-                        taken[task.remote(sweep.folder.absolute(), leader, claim.point, command)] = claim
+                        taken[task.remote(orders, Path.cwd(), claim.point)] = claim
                     collect(sweep, taken)
                     show(sweep.tally())
             while taken:
@@ -58,8 +63,8 @@ def connect(address: str | None) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     found = address or os.environ.get("RAY_ADDRESS")
-    if found is None:  # nothing goes through the object store but a name
-        options |= {"num_cpus": cores(), "include_dashboard": False, "object_store_memory": 100 << 20}
+    if found is None:  # only names go through the object store
+        options |= {"num_cpus": count_cores(), "include_dashboard": False, "object_store_memory": 100 << 20}
     try:
         ray.init(address=found or "local", **options)
     except (ConnectionError, ValueError, RuntimeError) as error:
@@ -74,7 +79,7 @@ def check_room(threads: int, gpus: int) -> None:
 
 
 def collect(sweep: Sweep, taken: dict[Any, Claim]) -> None:
-    """Tell the study of the tasks that have ended; wait a little for one."""
+    """Record in the study how tasks have ended; wait a little for one."""
     if not taken:
         time.sleep(POLL)
         return
@@ -86,7 +91,14 @@ def collect(sweep: Sweep, taken: dict[Any, Claim]) -> None:
         sweep.finish(taken.pop(task), ending)
 
 
-def carry_out_there(folder: Path, leader: str, point: Point, command: list[str] | None) -> Ending:
-    """What a worker of the cluster does. It needs no Optuna."""
-    spec = load_spec(folder)
-    return carry_out(spec, point, folder / "runs", should_stop=lambda: not lives(folder, leader), command=command)
+def carry_out_there(orders: Orders, cwd: Path, point: Point) -> Ending:
+    """The task of a worker of the cluster. It needs no Optuna."""
+    folder, leader, code, tell, command = orders
+    if any(code):
+        os.chdir(cwd)  # files of the user's own may be named by relative paths
+        code.load()
+
+    def should_stop() -> bool:
+        return not is_alive(folder, leader)
+
+    return carry_out(load_spec(folder), point, folder / "runs", should_stop=should_stop, tell=tell, command=command)

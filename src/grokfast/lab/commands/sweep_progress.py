@@ -1,4 +1,4 @@
-"""A whole sweep at a glance: how many runs are done, how far the others are, how long it may take."""
+"""The progress of a whole sweep: how many runs are done, how far the others are, how long it may take."""
 
 from __future__ import annotations
 
@@ -6,29 +6,35 @@ import contextlib
 import json
 import time
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.progress import Progress as RichProgress
-
-from grokfast.lab.training.plan import duration
-from grokfast.lab.runs.directory import Run
-from grokfast.lab.sweep.study import Sweep, Tally
 from grokfast.lab.commands.terminal import LINE_SECONDS
+from grokfast.lab.runs.directory import Run
+from grokfast.lab.training.plan import duration
 
-TAIL = 4096  # bytes in which the last evaluation of a run surely is
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+
+    from grokfast.lab.sweep.study import Sweep, Tally
+
+TAIL = 4096  # bytes: the last evaluation of a run is shorter
 
 
 class SweepProgress:
     """Shows tallies on stderr, as a bar or as plain lines; a context manager."""
 
     def __init__(self, sweep: Sweep, *, quiet: bool) -> None:
+        from rich.console import Console
+
         self._sweep, self._quiet = sweep, quiet
         self._console = Console(stderr=True)
         self._began = self._last = time.monotonic()
         self._done_before: float | None = None
         self._bar: RichProgress | None = None
         if not quiet and self._console.is_terminal:
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+            from rich.progress import Progress as RichProgress
+
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
             clocks = (TimeElapsedColumn(), TimeRemainingColumn(elapsed_when_finished=True))
             self._bar = RichProgress(*columns, *clocks, console=self._console, speed_estimate_period=600)
@@ -37,13 +43,13 @@ class SweepProgress:
     def show(self, tally: Tally) -> None:
         if self._quiet:
             return
-        done = tally.total - tally.left + sum(fraction(self._sweep.run(point)) for point in tally.running)
+        done = tally.total - tally.left + sum(used_budget(self._sweep.run(point)) for point in tally.running)
         if self._bar is not None:
-            self._bar.update(self._task, total=tally.total, completed=done, description=words(tally))
+            self._bar.update(self._task, total=tally.total, completed=done, description=tally_text(tally))
         elif time.monotonic() - self._last >= LINE_SECONDS:
             self._last = time.monotonic()
-            line = f"{tally.total - tally.left} of {tally.total} runs, {words(tally)}{self._time_left(tally, done)}"
-            self._console.print(line, soft_wrap=True, highlight=False)
+            line = f"{tally.total - tally.left} of {tally.total} runs, {tally_text(tally)}"
+            self._console.print(line + self._time_left(tally, done), soft_wrap=True, highlight=False)
         if self._done_before is None:
             self._done_before = done
 
@@ -65,18 +71,18 @@ class SweepProgress:
             self._bar.stop()
 
 
-def words(tally: Tally) -> str:
+def tally_text(tally: Tally) -> str:
     counts = {"running": len(tally.running), "pruned": len(tally.pruned), "failed": len(tally.failed)}
     return ", ".join(f"{count} {name}" for name, count in counts.items() if count or name == "running")
 
 
-def fraction(run: Run) -> float:
-    """How much of its budget a run has used, from the end of its file: the whole of it may be long."""
+def used_budget(run: Run) -> float:
+    """The part of its budget that a run has used, from the end of its file: the whole file may be long."""
     with (
         contextlib.suppress(OSError, ValueError, IndexError, KeyError),
         (run.path / "metrics.jsonl").open("rb") as file,
     ):
         file.seek(max(0, file.seek(0, 2) - TAIL))
         step = json.loads(file.read().split(b"\n")[-2])["step"]
-        return min(step / (run.config.loop.steps or step), 1.0)
+        return min(step / run.loop["steps"], 1.0)
     return 0.0
