@@ -7,6 +7,7 @@ paper's experiments are all requests; `resolve` is the one way to a `RunConfig`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass
@@ -90,6 +91,7 @@ def options(task: type[TaskConfig], kinds: Iterable[str] = ()) -> dict[str, Opti
     return {**found, **said, **shared}
 
 
+@functools.cache
 def fields_of(part: Literal["optim", "loop", "task"], kind: type[Any]) -> dict[str, Option]:
     hints = get_type_hints(kind)
     return {

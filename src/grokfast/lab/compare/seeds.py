@@ -6,7 +6,7 @@ than half of the longest run of its arm says nothing beside it and is left out.
 
 A run that never crossed is censored: it takes longer than it was run, that is all. The median of an arm is the median
 of what each run took at least. It is exact if every censored run was run for longer than that; else it is a lower
-bound, written "> n". The interval is from the fastest run to the slowest.
+bound, written "> n". The interval is from the fastest run to the slowest. A run that diverged never crosses.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from grokfast.lab.config import experiment_key
 from grokfast.lab.runs.directory import Run
-from grokfast.lab.runs.metrics import Crossing
+from grokfast.lab.runs.metrics import Crossing, Kind
 
 
 class Arm(NamedTuple):
@@ -27,9 +27,9 @@ class Arm(NamedTuple):
     key: str
     runs: list[Run]
 
-    def steps(self, kind: str = "first") -> Spread:
+    def steps(self, kind: Kind = "first") -> Spread:
         """How many steps its runs take to the level."""
-        return spread([run.crossing(kind) for run in self.runs])  # type: ignore[arg-type]
+        return spread_of([steps_of(run, kind) for run in self.runs])
 
 
 def make_arms(runs: Iterable[Run]) -> list[Arm]:
@@ -49,7 +49,17 @@ def counted(runs: Iterable[Run]) -> list[Run]:
             found[run.loop["seed"]] = run
     longest = max((last_step(run) for run in found.values()), default=0)
     ordered = [run for _, run in sorted(found.items())]
-    return [run for run in ordered if run.crossing().step is not None or 2 * last_step(run) >= longest]
+    return [run for run in ordered if says_something(run, longest)]
+
+
+def says_something(run: Run, longest: int) -> bool:
+    """Whether a run crossed, never will, or was run long enough to count beside the longest."""
+    return run.crossing().step is not None or has_diverged(run) or 2 * last_step(run) >= longest
+
+
+def has_diverged(run: Run) -> bool:
+    rows = run.rows
+    return bool(rows) and not math.isfinite(rows[-1].train_loss)
 
 
 def worth(run: Run) -> tuple[bool, int, int]:
@@ -112,6 +122,14 @@ class Spread(NamedTuple):
         return str(self.low) if self.low == self.high else f"{self.low} to {self.high}"
 
 
+def steps_of(run: Run, kind: Kind = "first") -> Bound:
+    """How many steps a run takes to its level; one that diverged never gets there."""
+    crossing = run.crossing(kind)
+    if crossing.step is not None:
+        return Bound(crossing.step)
+    return Bound(math.inf if has_diverged(run) else crossing.after, False)
+
+
 def spread(crossings: Sequence[Crossing]) -> Spread:
     """Median and range of steps over seeds.
 
@@ -129,8 +147,8 @@ def spread_of(found: Sequence[Bound]) -> Spread:
         return Spread(Bound(math.inf, False), Bound(math.inf, False), Bound(math.inf, False), 0, 0)
     middle = statistics.median([bound.value for bound in found])
     least = statistics.median([bound.value if bound.exact else math.inf for bound in found])
-    # A run that was given up before the middle may belong on either side of it.
-    exact = least == middle and all(bound.exact or bound.value >= middle for bound in found)
+    # A run that was given up before the middle may belong on either side of it. "Never" is no measurement.
+    exact = math.isfinite(middle) and least == middle and all(bound.exact or bound.value >= middle for bound in found)
     exacts = [bound for bound in found if bound.exact]
     low = min(exacts or found, key=lambda bound: bound.value)
     high = Bound(max(bound.value for bound in found), all(bound.exact for bound in found))
