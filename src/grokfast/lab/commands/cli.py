@@ -9,8 +9,10 @@ import sys
 from collections.abc import Sequence
 
 import grokfast
-from grokfast.lab.commands.terminal import INTERRUPTED, complain, one_line, stop_on_interrupt
+from grokfast.lab.commands.terminal import INTERRUPTED, complain
 from grokfast.lab.runs.directory import RunError
+from grokfast.lab.training.interrupt import stop_on_interrupt
+from grokfast.lab.training.messages import one_line
 
 # A new command is a file in this folder and a name in this list.
 COMMANDS = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from grokfast.lab.runs.directory import Run, RunError, find_run, load_runs
 if TYPE_CHECKING:
     from grokfast.lab.training.train import Outcome
 
+WIDE = 240  # columns of a table that goes to a file or a pipe: names of runs are not folded there
 RUN_NAME = "name of a run, or the beginning of its name"
 
 
@@ -88,7 +90,7 @@ def show(*parts: Any) -> None:
     """Print tables, and lines of any length."""
     from rich.console import Console
 
-    console = Console(markup=False, highlight=False)
+    console = Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else WIDE)
     for part in parts:
         console.print(part, soft_wrap=isinstance(part, str))
 

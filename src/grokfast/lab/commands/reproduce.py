@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from grokfast.lab.commands.common import add_runs_dir, show
 from grokfast.lab.commands.response import response_table
-from grokfast.lab.commands.terminal import INTERRUPTED, complain, one_line, train_watched
+from grokfast.lab.commands.terminal import INTERRUPTED, complain, train_watched
+from grokfast.lab.training.messages import one_line
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -138,7 +139,6 @@ def listing(folder: Path) -> Table:
 
 def train_one(args: argparse.Namespace, config: RunConfig, turn: Turn) -> Outcome:
     """Train one run of the plan, and say so before and after."""
-    from grokfast.lab.compare.results import result
     from grokfast.lab.runs.writer import run_path
     from grokfast.lab.training.plan import duration
     from grokfast.lab.training.train import train
@@ -149,6 +149,8 @@ def train_one(args: argparse.Namespace, config: RunConfig, turn: Turn) -> Outcom
     begin = partial(train, config, folder, command=["grokfast", *args.words])
     outcome = train_watched(begin, label, config.loop.steps, quiet=args.quiet)
     if outcome.complete:
+        from grokfast.lab.compare.results import result
+
         found = result(outcome.run)
         tell(args, f"{found.status} after {found.seconds} s, steps to the level: {found.first}")
     return outcome

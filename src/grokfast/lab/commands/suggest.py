@@ -24,9 +24,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    run = find_run(args.name, args.runs_dir)
     from grokfast.lab.analysis.advice import advise
 
-    advice = advise(find_run(args.name, args.runs_dir))
+    advice = advise(run)
     elsewhere = "" if args.runs_dir == Path("runs") else f" --runs-dir {args.runs_dir}"
     proposals = [proposal._replace(command=proposal.command + elsewhere) for proposal in advice.proposals]
     advice = advice._replace(proposals=proposals)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
-import warnings
-from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from grokfast.lab.runs.metrics import Row
+from grokfast.lab.training.interrupt import stop_on_interrupt
+from grokfast.lab.training.messages import plain_warnings
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -41,7 +41,7 @@ def train_watched(
     with (
         open_events(events) as write,
         stop_on_interrupt() as interrupted,
-        plain_warnings(),
+        plain_warnings(complain),
         Progress(label, budget, quiet=quiet) as progress,
     ):
 
@@ -115,38 +115,3 @@ def row_text(row: Row) -> str:
 
 def complain(message: str) -> None:
     print(f"grokfast: {message}", file=sys.stderr)
-
-
-def one_line(error: BaseException) -> str:
-    """What an error says, without line breaks; the system's errors without their numbers."""
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror.lower()}: {error.filename}" if error.filename else error.strerror.lower()
-    return " ".join(str(error).split()) or type(error).__name__
-
-
-@contextmanager
-def stop_on_interrupt() -> Generator[Callable[[], bool]]:
-    """Turn the first Ctrl-C into a question the loop can ask; a second one interrupts at once."""
-    asked = False
-
-    def ask(signum: int, frame: Any) -> None:
-        nonlocal asked
-        asked = True
-        signal.signal(signal.SIGINT, previous)
-
-    previous = signal.signal(signal.SIGINT, ask)
-    try:
-        yield lambda: asked
-    finally:
-        signal.signal(signal.SIGINT, previous)
-
-
-@contextmanager
-def plain_warnings() -> Generator[None]:
-    """Show warnings as one line each."""
-    original = warnings.showwarning
-    warnings.showwarning = lambda message, *rest, **more: complain(f"warning: {message}")  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        warnings.showwarning = original
