@@ -14,10 +14,9 @@ from tiny import tiny
 from torch import Tensor
 
 from grokfast.lab.config import RunConfig, fingerprint
-from grokfast.lab.paper.published import arms_of
-from grokfast.lab.request import resolve
-from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import Row
+from grokfast.lab.paper.published import arms_of
+from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.writer import create_run, open_for_writing
 from grokfast.lab.tasks.qm9.gdb9 import TARGETS
 from grokfast.lab.training.loop import summarize
@@ -118,7 +117,7 @@ def swept_run(folder: Path, crossing: int, *, steps: int = 1000, evaluations: in
     noise = random.Random(fingerprint(config))
     grid = range(every, steps + 1, every)
     rows = [row(step, 1.0 + noise.random(), 0.96 if step >= crossing else 0.9 * noise.random()) for step in grid]
-    run = create_run(config, folder, {})
+    run = create_run(config, folder)
     with open_for_writing(run) as writer:
         for each in rows:
             writer.append(each)
@@ -128,14 +127,14 @@ def swept_run(folder: Path, crossing: int, *, steps: int = 1000, evaluations: in
 
 def made_run(folder: Path, arm: str, seed: int, losses: list[float], *, task: str = "qm9", finish: bool = True) -> Run:
     """A run of an arm whose evaluations every 10 steps are as given."""
-    found = next(a for a in arms_of(task) if a.name == arm)
-    config = resolve(found.request.having(seed=seed, steps=10 * len(losses), eval_every=10))
-    return create_made(folder, config, losses, finish=finish)
+    found = next(a for a in arms(task) if a.name == arm)
+    loop = LoopConfig(seed=seed, steps=10 * len(losses), eval_every=10)
+    return create_made(folder, arm_config(found, loop), losses, finish=finish)
 
 
 def create_made(folder: Path, config: RunConfig, losses: list[float], *, finish: bool = True) -> Run:
     """A run of this configuration whose evaluations every 10 steps are as given."""
-    run = create_run(config, folder, {})
+    run = create_run(config, folder)
     accuracy = (lambda x: 1 - x) if config.task_name != "qm9" else (lambda x: None)
     rows = [row(10 * i, loss, accuracy(loss)) for i, loss in enumerate(losses, 1)]
     with open_for_writing(run) as writer:
