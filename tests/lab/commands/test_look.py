@@ -74,8 +74,3 @@ def test_compare_finds_settings_that_only_a_run_in_the_middle_has(call: Call, ru
     middle = made_run(runs_dir, "Baseline", 0, [9.0])
     names = [run.name for run in (first, middle, last)]
     assert "task.molecules" in call("compare", *names, "--runs-dir", runs_dir)[1]
-
-
-def test_one_run_cannot_be_compared(call: Call, tmp_path: Path) -> None:
-    run = train(tiny(), tmp_path).run
-    assert "needs at least two runs, got 1" in call("compare", run.name, "--runs-dir", tmp_path)[2]

@@ -1,4 +1,4 @@
-"""A task and a filter of the user's own: trained and resumed by name, and never imported by looking at their runs."""
+"""A task and a filter of the user's own on the command line: their flags and help, and how their runs are resumed."""
 
 from __future__ import annotations
 
@@ -90,21 +90,6 @@ def test_help_shows_the_users_own_fields(
     assert "the length of the chalk (default: 1.5)" in out
     assert "does nothing either [calm.py:Calm] (default: 0.25 for calm.py:Calm)" in out
     assert "3 for ema" in out
-
-
-@pytest.mark.usefixtures("own")
-def test_looking_at_a_run_does_not_import_its_code(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    for seed in (0, 1):
-        assert call(*TRAIN, "--seed", seed)[0] == 0
-    first, second = (run.name for run in load_runs())
-    forget(monkeypatch)
-    Path("toy.py").write_text("raise SystemError('imported')")
-    Path("calm.py").write_text("raise SystemError('imported')")
-    for words in (["runs"], ["show", first], ["compare", first, second]):
-        code, out, err = call(*words)
-        assert (code, err) == (0, "")
-        assert "calm" in out
-    assert ":" not in "".join([*tasks.TASKS, *filters.FILTERS])
 
 
 def test_resume_needs_the_names_of_the_users_own_code(own: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

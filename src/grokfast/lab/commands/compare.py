@@ -25,8 +25,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     runs = [find_run(name, args.runs_dir) for name in args.names]
-    if len(runs) < 2:
-        raise ValueError(f"compare needs at least two runs, got {len(runs)}")
     if args.json:
         print(json.dumps([{**describe(run), "config": run.settings, "summary": run.summary} for run in runs], indent=1))
     else:

@@ -1,4 +1,4 @@
-"""`grokfast suggest`: advice in sentences or as JSON. The advice itself: test_suggest.py."""
+"""`grokfast suggest`: advice in sentences or as JSON. The advice itself is tested in its room."""
 
 from __future__ import annotations
 
