@@ -48,21 +48,11 @@ class Calm(grokfast.EMA):
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with a task and a filter in it, where the user is; what they register is forgotten afterwards."""
+    """A directory with a task and a filter in it, where the user is."""
     (tmp_path / "toy.py").write_text(TASK)
     (tmp_path / "calm.py").write_text(FILTER)
     monkeypatch.chdir(tmp_path)
-    forget(monkeypatch)
     return tmp_path
-
-
-def forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Be as a new process, which knows the lab's own tasks and filters only."""
-    for known in (tasks.TASKS, filters.FILTERS):
-        for name in [name for name in known if ":" in name]:
-            known.pop(name)
-    monkeypatch.setattr(tasks, "TASKS", tasks.TASKS.copy())
-    monkeypatch.setattr(filters, "FILTERS", filters.FILTERS.copy())
 
 
 TRAIN = ["train", "toy.py:Toy", "--filter", "calm.py:Calm", "--threads", "1", "--quiet"]
@@ -101,7 +91,7 @@ def test_resume_needs_the_names_of_the_users_own_code(own: Path, call: Call, mon
     assert again in call(*TRAIN)[2]
     monkeypatch.undo()
     monkeypatch.chdir(own)
-    forget(monkeypatch)
+    del tasks.TASKS["toy.py:Toy"], filters.FILTERS["calm.py:Calm"]  # as in a new process
     message = "the task of this run is code of your own: name it again with --task toy.py:Toy"
     assert call("resume", run.name) == (1, "", f"grokfast: error: {message}\n")
     assert "--task must be that of the run, toy.py:Toy, got modmul" in call("resume", run.name, "--task", "modmul")[2]

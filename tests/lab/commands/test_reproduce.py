@@ -1,4 +1,4 @@
-"""`grokfast reproduce`: its plan, its list, its exit code, and how it continues. The plan itself: training/test_plan.py."""
+"""`grokfast reproduce`: its plan, its list, its exit code, and how it continues."""
 
 from __future__ import annotations
 

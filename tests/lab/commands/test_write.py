@@ -71,11 +71,11 @@ def test_results_are_a_table_for_each_task_with_arms(tmp_path: Path, call: Call)
 
 
 def test_results_go_into_a_page_between_its_marks(tmp_path: Path, runs_dir: Path, call: Call) -> None:
-    made_run(runs_dir, "Baseline", 0, [0.5, 0.1], task="mnist")
+    made_run(runs_dir, "Grokfast", 0, [0.5, 0.1], task="mnist")
     page = tmp_path / "page.md"
     page.write_text(f"above\n{MARKS[0]}\nold\n{MARKS[1]}\nbelow\n")
     assert call("results", runs_dir, "--summary", page)[:2] == (0, f"written: {page}\n")
-    assert "| mnist | Baseline | 0.01 | 1 | steps to 0.85 | 20 | 44,022 |" in page.read_text()
+    assert "| mnist | Grokfast | 2 | 1 | steps to 0.85 | 20 | 2,001 |" in page.read_text()
     assert "old" not in page.read_text()
 
 

@@ -11,7 +11,7 @@ from grokfast.lab.commands.common import add_runs_dir, show
 from grokfast.lab.runs.directory import find_run
 
 if TYPE_CHECKING:
-    from grokfast.lab.analysis.advice import Advice, Proposal
+    from grokfast.lab.analysis.advice import Advice
 
 HELP = "suggest a filter, from a run without one"
 
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
 def as_text(advice: Advice) -> str:
     if not advice.proposals:
         return f"No suggestion for {advice.run}. {advice.why[0]}"
-    tries = [f"  {describe_proposal(proposal)}\n    {proposal.command}" for proposal in advice.proposals]
+    tries = [f"  {proposal.text}\n    {proposal.command}" for proposal in advice.proposals]
     parts = [
         f"To try for {advice.run}:",
         *tries,
@@ -48,11 +48,6 @@ def as_text(advice: Advice) -> str:
         *(f"- {line}" for line in advice.uncertain),
     ]
     return "\n".join(parts)
-
-
-def describe_proposal(proposal: Proposal) -> str:
-    size = f"alpha {proposal.alpha:g}" if proposal.alpha is not None else f"window size {proposal.window_size}"
-    return f"{proposal.filter}, {size}, lamb {proposal.lamb:g}"
 
 
 def as_json(advice: Advice) -> dict[str, Any]:
