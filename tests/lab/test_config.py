@@ -1,72 +1,20 @@
+"""A configuration: what it refuses, how it survives JSON, and what names a run."""
+
 from __future__ import annotations
 
+import dataclasses
 import json
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
-from tiny import tiny
+from tiny import SIZES, tiny
 
-import grokfast
-from grokfast.lab.config import (
-    FilterConfig,
-    LoopConfig,
-    OptimConfig,
-    RunConfig,
-    fingerprint,
-    from_json,
-    make_filter,
-    resolve,
-    title,
-    to_json,
-)
+from grokfast.lab import tasks
+from grokfast.lab.config import RunConfig, experiment_key, fingerprint, flatten, from_json, title, to_json
+from grokfast.lab.request import ask, resolve
+from grokfast.lab.tasks.base import setting
 from grokfast.lab.tasks.modular.task import ModularConfig
-
-
-@pytest.mark.parametrize(("name", "lamb", "decay"), [(None, 2.0, 0.0), ("ema", 2.0, 0.005), ("ma", 5.0, 0.01)])
-def test_defaults_are_the_papers(name: str | None, lamb: float, decay: float) -> None:
-    config = resolve(RunConfig(ModularConfig(), FilterConfig(filter=name)))  # type: ignore[arg-type]
-    assert config.filter.lamb == lamb
-    assert config.optim == OptimConfig("adam", 1e-3, decay, (0.9, 0.98), warmup_steps=10)
-
-
-def test_a_given_value_is_kept() -> None:
-    config = resolve(RunConfig(ModularConfig(), FilterConfig(filter="ema", lamb=0.0), OptimConfig(weight_decay=0.0)))
-    assert (config.filter.lamb, config.optim.weight_decay) == (0.0, 0.0)
-
-
-def test_config_survives_json() -> None:
-    config = tiny(filter="fir", taps=(0.5, 0.5), two_stage="auto", until=0.9)
-    assert from_json(json.loads(json.dumps(to_json(config)))) == config
-
-
-def test_distinct_configs_have_distinct_fingerprints() -> None:
-    variants = [tiny(), tiny(seed=1), tiny(lamb=0.1), tiny(lamb=0.5), tiny(p=11), tiny(steps=31), tiny(until=0.5)]
-    assert len({fingerprint(config) for config in variants}) == len(variants)
-
-
-def test_checkpoint_interval_does_not_make_another_run() -> None:
-    assert fingerprint(tiny(checkpoint_seconds=1.0)) == fingerprint(tiny(checkpoint_seconds=2.0))
-
-
-def test_titles_tell_fractions_and_seeds_apart() -> None:
-    assert title(tiny(filter="ema", lamb=0.1, seed=3)) == "modmul-ema-a0.98-l0.1-wd0.005-s3"
-    assert title(tiny(filter="ma", two_stage=500, slow_only=True)) == "modmul-ma-w100-l5-slow-from500-wd0.01-s0"
-
-
-@pytest.mark.parametrize(
-    ("changes", "kind"),
-    [
-        ({"filter": "ema", "alpha": 0.9}, grokfast.EMA(alpha=0.9, lamb=2.0)),
-        ({"filter": "ma", "partial_window": True}, grokfast.MA(warmup=False)),
-        ({"filter": "fir", "taps": (1.0,)}, grokfast.FIR((1.0,), 2.0)),
-        ({"filter": "iir", "b": (0.1,), "a": (1.0, -0.9), "slow_only": True}, None),
-        ({"filter": "butterworth", "order": 2}, grokfast.Butterworth(2, 0.0032, 2.0)),
-        ({}, None),
-    ],
-)
-def test_every_filter_offered_is_made(changes: dict[str, object], kind: grokfast.Filter | None) -> None:
-    made = make_filter(tiny(**changes).filter)
-    expected = grokfast.IIR((0.1,), (1.0, -0.9), 2.0, slow_only=True) if changes.get("filter") == "iir" else kind
-    assert made == expected
 
 
 @pytest.mark.parametrize(
@@ -74,30 +22,99 @@ def test_every_filter_offered_is_made(changes: dict[str, object], kind: grokfast
     [
         ({"steps": 0}, r"steps must be >= 1, got 0"),
         ({"seed": -1}, r"seed must be >= 0, got -1"),
-        ({"until": 1.5}, r"until must be in \(0, 1\], got 1.5"),
-        ({"eval_every": 5, "eval_log": 3}, r"one of eval_every and eval_log"),
-        ({"clip_norm": -1.0}, r"clip_norm must be >= 0, got -1"),
-        ({"slow_only": True}, r"need a filter, got none"),
-        ({"two_stage": 5}, r"need a filter, got none"),
-        ({"filter": "ema", "alpha": 2.0}, r"alpha must be in \[0, 1\), got 2.0"),
-        ({"filter": "iir", "b": (1.0,), "a": (1.0, -2.0)}, r"stable"),
         ({"threads": 0}, r"threads must be >= 1, got 0"),
+        ({"clip_norm": -1.0}, r"clip_norm must be >= 0, got -1"),
+        ({"until": 1.5}, r"until must be in \(0, 1\], got 1.5"),
+        ({"extra_steps": 5}, r"extra_steps needs until, got 5 without it"),
+        ({"eval_every": 5, "eval_log": 3}, r"one of eval_every and eval_log, got 5 and 3"),
+        ({"device": "abacus"}, r"device must be one of auto, cpu.*, got abacus"),
+        ({"fused": True, "optimizer": "sgd"}, r"fused must be False with sgd, got True"),
+        ({"two_stage": 5}, r"two_stage needs a filter, got none"),
+        ({"two_stage": -5, "filter": "ema"}, r"two_stage must be a step >= 0 or auto, got -5"),
     ],
 )
-def test_bad_values_are_refused_with_name_range_and_value(changes: dict[str, object], message: str) -> None:
+def test_bad_values_are_refused_with_name_range_and_value(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         tiny(**changes)
 
 
-def test_foreign_json_is_refused() -> None:
+def test_a_level_of_a_loss_may_be_above_one() -> None:
+    assert resolve(ask("qm9", until=1.5)).level == 1.5
+
+
+# As plain data ------------------------------------------------------------------------------------------------------
+
+
+def test_a_configuration_survives_json() -> None:
+    config = tiny(filter="fir", taps=(0.5, 0.5), two_stage="auto", until=0.9)
+    assert from_json(json.loads(json.dumps(to_json(config)))) == config
+
+
+def test_damaged_json_is_refused_by_what_is_wrong() -> None:
     with pytest.raises(ValueError, match="not a configuration of this version"):
-        from_json({"task_name": "modmul"})
+        from_json({"task": {"name": "modmul"}})
     data = to_json(tiny())
     data["loop"]["colour"] = "red"
     with pytest.raises(ValueError, match="colour"):
         from_json(data)
 
 
-def test_loop_defaults_stand_in_the_config_alone() -> None:
-    assert resolve(RunConfig(ModularConfig())).loop.steps == 50_000
-    assert LoopConfig().steps is None
+@pytest.mark.parametrize("part", ["task", "filter"])
+def test_code_that_json_names_is_not_imported(part: str) -> None:
+    data = to_json(tiny(filter="ema"))
+    data[part]["name"] = "antigravity:Toy"
+    with pytest.raises(ValueError, match=f"the {part} antigravity:Toy is not known here: name it with --{part}"):
+        from_json(data)
+
+
+def test_flat_settings_have_dotted_names() -> None:
+    flat = flatten(to_json(tiny(filter="ema", two_stage=5)))
+    assert (flat["task.p"], flat["filter.name"], flat["two_stage"], flat["optim.lr"]) == (7, "ema", 5, 1e-3)
+    assert flatten(to_json(tiny()))["filter.name"] is None
+
+
+# Names --------------------------------------------------------------------------------------------------------------
+
+
+def test_distinct_configurations_have_distinct_fingerprints() -> None:
+    changes = ({}, {"seed": 1}, {"p": 11}, {"steps": 31}, {"until": 0.5}, {"filter": "ema"}, {"two_stage": 9})
+    configs = [tiny(**change, **({"filter": "ma"} if "two_stage" in change else {})) for change in changes]
+    configs += [tiny(filter="ema", lamb=lamb) for lamb in (0.1, 0.5)]
+    assert len({fingerprint(config) for config in configs}) == len(configs)
+
+
+def test_where_and_how_often_a_run_is_saved_does_not_make_another_run() -> None:
+    assert fingerprint(tiny(checkpoint_seconds=1.0, data_dir="a")) == fingerprint(tiny(checkpoint_seconds=2.0))
+
+
+@dataclass(frozen=True)
+class Longer(ModularConfig):
+    """A later version of the task, with one more setting."""
+
+    colour: str = setting("red", "of the chalk")
+
+
+def test_a_setting_added_later_leaves_names_and_experiments_of_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = tiny()
+    name, key = fingerprint(before), experiment_key(to_json(before))
+    saved = to_json(before)
+    monkeypatch.setitem(tasks.TASKS, "modmul", Longer)
+    after = dataclasses.replace(before, task=Longer(**SIZES))
+    assert fingerprint(after) == name
+    assert fingerprint(dataclasses.replace(before, task=Longer(**SIZES, colour="blue"))) != name
+    assert experiment_key(saved) == experiment_key(to_json(after)) != key
+
+
+def test_runs_of_one_experiment_share_its_key_whatever_their_seed_length_and_machine() -> None:
+    def key(config: RunConfig) -> str:
+        return experiment_key(to_json(config))
+
+    assert key(tiny(seed=1, steps=99, threads=2, snapshots=3, fused=False)) == key(tiny())
+    assert key(tiny(weight_decay=0.5)) != key(tiny())
+    assert key(tiny(filter="ema")) != key(tiny())
+
+
+def test_titles_say_filter_stage_decay_and_seed() -> None:
+    assert title(tiny(filter="ema", lamb=0.1, seed=3)) == "modmul-ema-a0.98-l0.1-wd0.005-s3"
+    assert title(tiny(filter="ma", two_stage=500, slow_only=True)) == "modmul-ma-w100-l5-slow_only-from500-wd0.01-s0"
+    assert title(tiny(filter="ma", two_stage=0)) == "modmul-ma-w100-l5-from0-wd0.01-s0"

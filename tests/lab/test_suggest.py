@@ -116,19 +116,3 @@ def test_recorded_gradients_are_heard(runs_dir: Path) -> None:
     assert white.slow_power is not None
     assert heard.slow_power > 0.9 > 10 * white.slow_power
     assert "little to amplify" not in " ".join(heard.why)
-
-
-def test_the_command_line_prints_sentences_or_json(runs_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = grok(runs_dir, overfit=50, generalise=5_000, steps=6_000)
-    assert main(["suggest", run.name[:12], "--runs-dir", str(runs_dir)]) == 0
-    text = capsys.readouterr().out
-    assert f"To try for {run.name}:" in text
-    assert "grokfast train modmul --filter ema --alpha 0.9772" in text
-    assert f"--runs-dir {runs_dir}" in text
-    assert main(["suggest", run.name, "--runs-dir", str(runs_dir), "--json"]) == 0
-    data = json.loads(capsys.readouterr().out)
-    assert data["overfit"] == {"after": 40, "step": 50}
-    assert [p["filter"] for p in data["proposals"]] == ["ema", "ma"]
-    other = create_run(tiny(seed=5), runs_dir)
-    assert main(["suggest", other.name, "--runs-dir", str(runs_dir)]) == 0
-    assert capsys.readouterr().out.startswith(f"No suggestion for {other.name}. It has 0 evaluations")

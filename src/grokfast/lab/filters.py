@@ -29,7 +29,8 @@ def find_filter(name: str) -> type[grokfast.Filter]:
     if name not in FILTERS and is_own_code(name):
         FILTERS[name] = load_class(name, grokfast.Filter)
     if name not in FILTERS:
-        raise ValueError(f"filter must be one of {', '.join(FILTERS)} or FILE.py:CLASS, got {name}")
+        known = ", ".join(known for known in FILTERS if not is_own_code(known))
+        raise ValueError(f"filter must be one of {known} or FILE.py:CLASS, got {name}")
     return FILTERS[name]
 
 

@@ -72,7 +72,11 @@ def options(task: type[TaskConfig], kinds: Iterable[str] = ()) -> dict[str, Opti
             "leave gradients alone before this step; auto: until the training accuracy has saturated",
         ),
     }
-    shared = {**fields_of("optim", OptimConfig), **fields_of("loop", LoopConfig), **fields_of("task", task)}
+    shared, own = {**fields_of("optim", OptimConfig), **fields_of("loop", LoopConfig)}, fields_of("task", task)
+    for name in own:
+        if name in shared or name in (*found, "name"):
+            raise ValueError(f"a task must not have a field called like a setting of every run, got {name}")
+    shared |= own
     owners: dict[str, list[str]] = {}
     for name in kinds:
         kind = filters.find_filter(name)

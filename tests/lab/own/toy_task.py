@@ -32,10 +32,11 @@ class SidesTask:
     epoch_steps = 1
 
     def __init__(self, config: Sides, seed: int, device: str) -> None:
-        layers = (nn.Linear(2, config.width), nn.ReLU(), nn.Linear(config.width, 2))
-        self.model, self.generator = draw(seed, lambda: nn.Sequential(*layers).to(device))
+        self.model, self.generator = draw(seed, lambda: build(config.width).to(device))
         points = torch.randn(2, config.points, 2, generator=self.generator).to(device)
-        self.splits = {name: (part, (part.sum(1) > 0).long()) for name, part in zip(("train", "val"), points, strict=True)}
+        self.splits = {
+            name: (part, (part.sum(1) > 0).long()) for name, part in zip(("train", "val"), points, strict=True)
+        }
 
     def next_batch(self) -> Tensor:
         return torch.randperm(len(self.splits["train"][0]), generator=self.generator)[:16]
@@ -56,3 +57,7 @@ class SidesTask:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.generator.set_state(state["generator"])
+
+
+def build(width: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(2, width), nn.ReLU(), nn.Linear(width, 2))

@@ -1,1 +1,4 @@
-"""What the commands do, and what they print. Only these modules and terminal.py print."""
+"""One file per command, each with `HELP`, `add(parser)` and `run(args)`. The only room that prints.
+
+Importing these files imports no torch: what is heavy is imported where it is used.
+"""

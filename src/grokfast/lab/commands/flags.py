@@ -1,142 +1,175 @@
-"""Command-line flags from the fields of the configuration dataclasses: names, types, choices, defaults and help."""
+"""Flags from settings: their names, types, choices, defaults and help, for every command that takes a task or a filter.
+
+A command of a task calls `add_task_options(parser, task)` in its `add` and `request_from(args, task)` in its `run`.
+"""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import re
-import shlex
-import types
-from collections.abc import Sequence
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING
+from typing import TYPE_CHECKING, Any
 
-from grokfast.lab.config import FilterConfig, RunConfig, complete
-from grokfast.lab.tasks.base import TaskConfig
+if TYPE_CHECKING:
+    from grokfast.lab.request import Option, Request
 
-NUMBER = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+NUMBER = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")  # argparse would take -1e-5 for a flag
+PREFIX = "setting "  # of settings among parsed arguments, which have names such as `run` too
+WITHOUT = "none"  # the word for no filter
 
 
-def add_flags(
-    parser: argparse.ArgumentParser,
-    kind: type[Any],
-    hints: dict[str, str] | None = None,
-    without: Sequence[str] = (),
+# The words on the command line --------------------------------------------------------------------------------------
+
+
+def first_word(parser: argparse.ArgumentParser) -> str | None:
+    """The word after the command, unless it is a flag: the task or the filter on which the other flags depend."""
+    word = next(iter(parser.get_default("words")[1:]), "-")
+    return None if word.startswith("-") else word
+
+
+def filter_word(parser: argparse.ArgumentParser) -> str | None:
+    """The filter that the command line names."""
+    reader = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    reader.add_argument("--filter", nargs="?")
+    name = reader.parse_known_args(parser.get_default("words"))[0].filter
+    return None if name == WITHOUT else name
+
+
+def list_names(title: str, lines: Mapping[str, str]) -> str:
+    """Names with their lines of help, to stand at the end of a command's help."""
+    width = max(map(len, lines))
+    return "\n".join([f"{title}:", *(f"  {name:{width}}  {line}" for name, line in lines.items())])
+
+
+def first_line(kind: type[Any]) -> str:
+    """The first line of a class's docstring, without its full stop."""
+    return (kind.__doc__ or kind.__name__).strip().splitlines()[0].rstrip(".")
+
+
+# Flags --------------------------------------------------------------------------------------------------------------
+
+
+def add_task_options(parser: argparse.ArgumentParser, task_name: str) -> None:
+    """Add one flag for each setting of a task, of its optimizer and its loop, and of all filters.
+
+    The task, and the filter that the command line names, may be the user's own: they are loaded here.
+
+    Raises:
+        ValueError: if there is no such task or filter, or one of their fields is called like a flag of the command.
+    """
+    from grokfast.lab import filters
+    from grokfast.lab.config import LoopConfig, OptimConfig
+    from grokfast.lab.request import options
+    from grokfast.lab.tasks import find_task
+
+    kind, chosen = find_task(task_name), filter_word(parser)
+    if chosen is not None:
+        filters.find_filter(chosen)
+    # The types of the chosen filter's fields come before those of other filters.
+    names = [*([] if chosen is None else [chosen]), *(name for name in filters.FILTERS if name != chosen)]
+    known = options(kind, names)
+    titles = {"run": "Filter", "filter": "Filter", "optim": first_line(OptimConfig), "loop": first_line(LoopConfig)}
+    texts = default_texts(task_name, known, names)
+    groups: dict[str, dict[str, Option]] = {}
+    for name, option in known.items():
+        groups.setdefault(titles.get(option.part, first_line(kind)), {})[name] = option
+    for title, members in groups.items():
+        add_options(parser, title, members, texts)
+
+
+def add_options(
+    parser: argparse.ArgumentParser, title: str, known: Mapping[str, Option], texts: Mapping[str, str]
 ) -> None:
-    """Add one flag per field of a dataclass. `hints` says what stands for a default of None."""
-    parser._negative_number_matcher = NUMBER  # type: ignore[attr-defined] # argparse takes -1e-5 for a flag
-    group = parser.add_argument_group(kind.__doc__.splitlines()[0].rstrip(".") if kind.__doc__ else kind.__name__)
-    annotations = get_type_hints(kind)
-    for field in (field for field in dataclasses.fields(kind) if field.name not in without):
-        help = field.metadata.get("help", "")
-        default = (hints or {}).get(field.name, default_text(field.default))
-        if default and "(default" not in help:
-            help = f"{help} (default: {default})"
-        group.add_argument(
-            "--" + field.name.replace("_", "-"),
-            dest=field.name,
-            default=argparse.SUPPRESS,
-            help=help.replace("%", "%%"),
-            **parser_options(annotations[field.name], field.default, none=field.metadata.get("none", False)),
-        )
+    """Add a group of flags; `texts` says what their defaults are."""
+    from grokfast.lab.values import parser_options
+
+    parser._negative_number_matcher = NUMBER  # type: ignore[attr-defined]
+    group = parser.add_argument_group(title)
+    for name, option in known.items():
+        text = texts.get(name, "")
+        help = f"{option.help} (default: {text})" if text and "(default" not in option.help else option.help
+        reading: dict[str, Any] = parser_options(option.type, option.default)
+        if name == "filter":
+            reading = {"type": read_filter, "metavar": f"NAME|{WITHOUT}|FILE.py:CLASS"}
+        try:
+            group.add_argument(
+                "--" + name.replace("_", "-"),
+                dest=PREFIX + name,
+                default=argparse.SUPPRESS,
+                help=help.replace("%", "%%"),
+                **reading,
+            )
+        except argparse.ArgumentError as error:
+            raise ValueError(f"a field must not be called like another flag, got {name}") from error
 
 
-def default_hints(task: type[TaskConfig]) -> dict[str, str]:
-    """What the help says of values whose default the task decides."""
-    d = task().defaults()
-    decay = dict(d.weight_decay)
-    arms = ", ".join(f"{decay[name]:g} for {name}" for name in decay if name)
-    return {
-        "optimizer": d.optimizer,
-        "lr": f"{d.lr:g}",
-        "betas": " ".join(f"{beta:g}" for beta in d.betas),
-        "warmup_steps": str(d.warmup_steps),
-        "clip_norm": "" if d.clip_norm is None else f"{d.clip_norm:g}",
-        "steps": str(d.steps),
-        "eval_every": "once per epoch" if d.eval_every is None else str(d.eval_every),
-        "alpha": f"{d.alpha:g}",
-        "lamb": f"{d.lamb_of_ma:g} for ma, else {d.lamb:g}",
-        "weight_decay": f"{arms}, else {decay[None]:g}",
-    }
+def read_filter(word: str) -> str | None:
+    return None if word == WITHOUT else word
 
 
-def default_text(default: Any) -> str:
-    if default is None or default is False or default == ():
+def settings_from(args: argparse.Namespace) -> dict[str, Any]:
+    """The settings that flags were given for, by name."""
+    given = {key.removeprefix(PREFIX): value for key, value in vars(args).items() if key.startswith(PREFIX)}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+
+
+def request_from(args: argparse.Namespace, task: str) -> Request:
+    """What the flags ask of a task: only the settings that were given."""
+    from grokfast.lab.request import Request
+
+    return Request(task, tuple(settings_from(args).items()))
+
+
+# Defaults in the help -----------------------------------------------------------------------------------------------
+
+
+def default_texts(task_name: str, known: Mapping[str, Option], filter_names: Iterable[str]) -> dict[str, str]:
+    """The values that a task resolves to where nothing is said, as text."""
+    from grokfast.lab.request import Request, resolve, value_of
+
+    try:
+        usual = resolve(Request(task_name))
+    except TypeError:  # a task of the user's own with a field that must be given
+        return {}
+    defaults, names = usual.task.defaults(), list(filter_names)
+    texts = {name: value_text(value_of(usual, o)) for name, o in known.items() if o.part not in ("run", "filter")}
+    texts |= {name: filter_default(o.field, names, defaults.filters) for name, o in known.items() if o.part == "filter"}
+    decay = {name: value_text(value) for name, value in defaults.weight_decay.items() if name is not None}
+    texts["weight_decay"] = by_filter(decay, value_text(defaults.weight_decay[None]))
+    if usual.loop.eval_every is None:
+        texts["eval_every"] = "once per epoch"
+    return texts
+
+
+def filter_default(field: str, names: Iterable[str], of_task: Mapping[str, Mapping[str, float]]) -> str:
+    """The default of a field in each filter that has it: of the task, else of the filter itself."""
+    from grokfast.lab import filters
+
+    found: dict[str, str] = {}
+    for name in names:
+        for f in filters.fields_of(filters.find_filter(name)):
+            if f.name == field and f.default is not MISSING:
+                found[name] = value_text(of_task.get(name, {}).get(field, f.default))
+    usual, count = Counter(found.values()).most_common(1)[0] if found else ("", 0)
+    return by_filter({n: text for n, text in found.items() if text != usual}, usual) if count > 1 else by_filter(found)
+
+
+def by_filter(texts: Mapping[str, str], rest: str = "") -> str:
+    """Values that differ between filters.
+
+    >>> by_filter({"ma": "5"}, "2"), by_filter({"ema": "0.98"}), by_filter({}, "2")
+    ('5 for ma, else 2', '0.98 for ema', '2')
+    """
+    parts = [f"{text} for {name}" for name, text in texts.items() if text]
+    return ", ".join([*parts, f"else {rest}" if parts else rest] if rest else parts)
+
+
+def value_text(value: Any) -> str:
+    """A value as it stands in the help; nothing where it has to be said or means that nothing is done."""
+    if value is None or value is False or value == () or value is MISSING:
         return ""
-    return " ".join(f"{x:g}" for x in default) if isinstance(default, tuple) else f"{default}"
-
-
-def parser_options(annotation: Any, default: Any, *, none: bool = False) -> dict[str, Any]:
-    """What argparse must know to read a value of this type; `none` offers that word for None."""
-    options = [option for option in alternatives(annotation) if option is not type(None)]
-    if options == [bool]:
-        return {"action": "store_true" if default is False else argparse.BooleanOptionalAction}
-    if len(options) > 1:
-        return {"type": first_that_fits(options), "metavar": "|".join(describe(option) for option in options)}
-    (only,) = options
-    if get_origin(only) is Literal:
-        return {"choices": (*get_args(only), *(["none"] if none else []))}
-    if get_origin(only) is tuple:
-        element, *rest = get_args(only)
-        return {"type": element, "nargs": "+" if rest == [...] else 1 + len(rest), "metavar": describe(element)}
-    return {"type": only, "metavar": describe(only)}
-
-
-def alternatives(annotation: Any) -> tuple[Any, ...]:
-    return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
-
-
-def describe(option: Any) -> str:
-    if get_origin(option) is Literal:
-        return "|".join(str(value) for value in get_args(option))
-    return {int: "N", float: "X", str: "NAME"}.get(option, str(option))
-
-
-def first_that_fits(options: list[Any]) -> Any:
-    """A reader that tries each alternative in turn, e.g. an int or the word auto."""
-
-    def read(text: str) -> Any:
-        for option in options:
-            if get_origin(option) is Literal:
-                if text in get_args(option):
-                    return text
-                continue
-            try:
-                return option(text)
-            except ValueError:
-                continue
-        raise argparse.ArgumentTypeError(f"must be {' or '.join(describe(o) for o in options)}, got {text!r}")
-
-    return read
-
-
-def command_line(config: RunConfig) -> str:
-    """The shortest command that repeats a run: the flags that depart from the paper's values."""
-    name = config.filter.filter
-    task: Any = type(config.task)
-    plain = complete(RunConfig(task(variant=config.task.variant), FilterConfig(filter=name)))
-    ours = ("checkpoint_seconds", "data_dir", "variant")
-    words = ["grokfast", "train", config.task_name, *(["--filter", name] if name else [])]
-    words += [] if config.task.variant == "released" else ["--variant", config.task.variant]
-    for part in ("filter", "optim", "loop", "task"):
-        mine, usual = getattr(config, part), getattr(plain, part)
-        for field in dataclasses.fields(mine):
-            value = getattr(mine, field.name)
-            if value is not None and value != getattr(usual, field.name) and field.name not in ours:
-                words += flag_words(field.name, value)
-    return shlex.join(words)
-
-
-def flag_words(name: str, value: Any) -> list[str]:
-    flag = "--" + name.replace("_", "-")
-    if value is True:
-        return [flag]
-    if value is False:
-        return ["--no-" + flag[2:]]
-    return [flag, *(str(v) for v in (value if isinstance(value, tuple) else (value,)))]
-
-
-def pick(kind: type[Any], values: dict[str, Any]) -> Any:
-    """An instance of a dataclass from the flags that were given."""
-    names = {field.name: field.metadata.get("none", False) for field in dataclasses.fields(kind)}
-    given = {k: None if v == "none" and names[k] else v for k, v in values.items() if k in names}
-    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()})
+    if isinstance(value, tuple):
+        return " ".join(map(value_text, value))
+    return "yes" if value is True else f"{value:g}" if isinstance(value, float) else str(value)

@@ -55,3 +55,9 @@ def cell(value: Any) -> str:
 def progress_text(run: Run) -> str:
     rows = run.rows
     return f"step {rows[-1].step if rows else 0:,} of {run.loop['steps']:,}"
+
+
+def recorded_bytes(run: Run) -> int:
+    """How much disk the snapshots and gradients of a run take."""
+    files = [*(run.path / "snapshots").glob("*.pt"), run.path / "gradients.f32"]
+    return sum(path.stat().st_size for path in files if path.exists())

@@ -129,9 +129,3 @@ def load_gradients(run: Run) -> Sampled:
     rows = len(values) // (2 * len(names))
     whole = values[: rows * 2 * len(names)].reshape(rows, 2, len(names))
     return Sampled(list(names), whole[:, 0], whole[:, 1])
-
-
-def recorded_bytes(run: Run) -> int:
-    """How much disk the snapshots and gradients of a run take."""
-    files = [*(run.path / "snapshots").glob("*.pt"), run.path / "gradients.f32"]
-    return sum(path.stat().st_size for path in files if path.exists())

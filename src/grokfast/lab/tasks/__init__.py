@@ -22,7 +22,8 @@ def find_task(name: str) -> type[TaskConfig]:
     if name not in TASKS and is_own_code(name):
         TASKS[name] = load_class(name, TaskConfig)
     if name not in TASKS:
-        raise ValueError(f"a task must be one of {', '.join(TASKS)} or FILE.py:CLASS, got {name}")
+        known = ", ".join(known for known in TASKS if not is_own_code(known))
+        raise ValueError(f"a task must be one of {known} or FILE.py:CLASS, got {name}")
     return TASKS[name]
 
 

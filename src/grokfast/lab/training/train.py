@@ -106,6 +106,7 @@ def make_task(config: RunConfig) -> Task:
     """The task of a run, its data read and checked."""
     loop = config.loop
     check_device(loop.device)
+    set_up(config)  # now: sums over the data are rounded by the number of threads too, alike on every rank
     return config.task.make(seed=loop.seed, device=loop.device, data_dir=loop.data_dir)
 
 

@@ -1,0 +1,120 @@
+"""The command line as a whole: its commands, its errors, and how little it imports."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny import TINY_FLAGS, tiny
+
+import grokfast
+from grokfast.lab.commands import cli
+from grokfast.lab.training.train import train
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+def run_python(script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True)
+
+
+def test_every_file_of_a_command_is_in_the_list() -> None:
+    shared = {"__init__", "cli", "common", "flags", "terminal"}
+    files = {path.stem for path in Path(cli.__file__).parent.glob("*.py")} - shared
+    assert set(cli.COMMANDS) == {name for name in files if "_" not in name}
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_says_what_it_does_in_one_line(name: str) -> None:
+    command = importlib.import_module(f"grokfast.lab.commands.{name}")
+    assert "\n" not in command.HELP
+    assert not command.HELP.endswith(".")
+    assert callable(command.add)
+    assert callable(command.run)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["runs"], ["show", "modmul"], ["runs", "--json"]])
+def test_looking_imports_no_torch(tmp_path: Path, words: list[str]) -> None:
+    train(tiny(), tmp_path)
+    script = (
+        "import sys\nfrom grokfast.lab.commands.cli import main\n"
+        "try: code = main(sys.argv[1:])\nexcept SystemExit as stop: code = stop.code\n"
+        "assert 'torch' not in sys.modules and 'numpy' not in sys.modules; sys.exit(code)"
+    )
+    done = run_python(script, *words, *([] if words[0].startswith("-") else ["--runs-dir", str(tmp_path)]))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"grokfast {grokfast.__version__}\n"
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("    ")]
+    assert [word for word in listed if word in cli.COMMANDS] == list(cli.COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["dance"],
+        [],
+        ["train"],
+        ["show"],
+        ["train", "modmul", "--steps", "many"],
+        ["train", "modmul", "--colour", "red"],
+    ],
+)
+def test_words_that_argparse_cannot_read_give_exit_code_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(words)
+    assert stopped.value.code == 2
+    assert "error: " in capsys.readouterr().err
+
+
+def test_flags_cannot_be_abbreviated(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["train", "modmul", "--step", "3"])
+    assert "--step" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["show", "x"], ["resume", "x"], ["compare", "x", "y"], ["report"], ["suggest", "x"]])
+def test_unknown_runs_give_one_line(call: Call, runs_dir: Path, words: list[str]) -> None:
+    code, out, err = call(*words, "--runs-dir", runs_dir)
+    assert (code, out) == (1, "")
+    assert err.startswith("grokfast: error: ")
+    assert err.count("\n") == 1
+
+
+def test_ctrl_c_gives_exit_code_130(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(folder: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("grokfast.lab.commands.runs.load_runs", interrupted)
+    assert call("runs") == (130, "", "")
+
+
+def test_a_full_disk_gives_one_line_and_leaves_earlier_files(tmp_path: Path, call: Call) -> None:
+    script = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000));"
+        "from grokfast.lab.commands.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    words = [*TINY_FLAGS, "--steps", "12", "--checkpoint-seconds", "0", "--quiet", "--runs-dir", str(tmp_path)]
+    done = run_python(script, "train", "modmul", *words)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "file too large" in done.stderr
+    (folder,) = tmp_path.iterdir()
+    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 1
+    assert list((folder / "checkpoints").iterdir()) == []
+    assert call("resume", folder.name, "--quiet", "--runs-dir", tmp_path)[0] == 0

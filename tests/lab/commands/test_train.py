@@ -1,0 +1,171 @@
+"""`grokfast train` and `grokfast resume`: what they leave behind, what they refuse, and what they print."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from made import as_csv, make_rows, write_imdb
+from tiny import TINY_FLAGS, comparable, tiny
+
+from grokfast.lab import load_runs
+from grokfast.lab.training.loop import Watcher
+from grokfast.lab.training.train import train
+
+Call = Callable[..., tuple[int, str, str]]
+TRAIN = ["train", "modmul", *TINY_FLAGS, "--steps", "12"]
+
+
+def test_training_prints_the_result_in_one_line(call: Call, runs_dir: Path) -> None:
+    code, out, err = call(*TRAIN, "--filter", "ema", "--runs-dir", runs_dir)
+    (run,) = load_runs(runs_dir)
+    assert (code, err) == (0, "")
+    assert out.startswith(f"{run.name}: validation accuracy 0.")
+    assert "first at 0.95: > 12, for good: > 12" in out
+    assert out.count("\n") == 1
+    assert run.environment["command"][:3] == ["grokfast", "train", "modmul"]
+
+
+def test_json_prints_one_object_and_nothing_else(call: Call, runs_dir: Path) -> None:
+    code, out, err = call(*TRAIN, "--json", "--runs-dir", runs_dir)
+    assert (code, err) == (0, "")
+    assert json.loads(out)["summary"]["steps"] == 12
+
+
+def test_quiet_prints_nothing(call: Call, runs_dir: Path) -> None:
+    assert call(*TRAIN, "--quiet", "--runs-dir", runs_dir) == (0, "", "")
+
+
+def test_plain_lines_when_the_output_is_no_terminal(
+    call: Call, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grokfast.lab.commands.terminal.LINE_SECONDS", 0.0)
+    lines = call(*TRAIN, "--runs-dir", runs_dir)[2].splitlines()
+    assert len(lines) == 4
+    assert "step 12 of 12, train" in lines[-1]
+    assert lines[-1].endswith("steps/s")
+    assert "\x1b" not in lines[-1]
+
+
+# What was trained before --------------------------------------------------------------------------------------------
+
+
+def test_a_complete_configuration_is_not_trained_again(call: Call, runs_dir: Path) -> None:
+    call(*TRAIN, "--runs-dir", runs_dir)
+    (run,) = load_runs(runs_dir)
+    stamp = (run.path / "summary.json").stat().st_mtime_ns
+    code, out, _ = call(*TRAIN, "--runs-dir", runs_dir)
+    assert code == 0
+    assert f"this configuration is complete already: grokfast show {run.name}\n" in out
+    assert f"{run.name} is complete already\n" in call("resume", run.name, "--runs-dir", runs_dir)[1]
+    assert (run.path / "summary.json").stat().st_mtime_ns == stamp
+
+
+def test_an_unfinished_configuration_is_resumed_by_resume_alone(call: Call, tmp_path: Path) -> None:
+    config = tiny(steps=12)
+    run = train(config, tmp_path, Watcher(should_stop=lambda: True)).run
+    code, out, err = call(*TRAIN, "--runs-dir", tmp_path)
+    assert (code, out) == (1, "")
+    assert err.endswith(f"this run was begun and not finished: grokfast resume {run.name} --runs-dir {tmp_path}\n")
+    assert call("resume", run.name, "--runs-dir", tmp_path)[0] == 0
+    assert comparable(run.rows) == comparable(train(config, tmp_path / "whole").run.rows)
+
+
+def test_the_same_settings_with_other_data_do_not_count_as_done(tmp_path: Path, call: Call) -> None:
+    one = write_imdb(tmp_path / "one", as_csv(make_rows(40)))
+    other = write_imdb(tmp_path / "other", as_csv(make_rows(41)[1:]))
+    small = ["--rows", "40", "--length", "12", "--width", "6", "--batch-size", "7", "--steps", "3", "--threads", "1"]
+    flags = ["train", "imdb", *small, "--runs-dir", str(tmp_path / "runs"), "--data-dir"]
+    assert call(*flags, one)[0] == 0
+    assert "complete already" in call(*flags, one)[1]
+    code, _, err = call(*flags, other)
+    assert code == 1
+    assert "this run was begun with other data" in err
+
+
+# Ctrl-C -------------------------------------------------------------------------------------------------------------
+
+
+def test_interrupt_leaves_a_checkpoint_and_says_how_to_continue(tmp_path: Path) -> None:
+    words = ["train", "modmul", *TINY_FLAGS, "--steps", "1000000", "--runs-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "grokfast.lab.commands.cli", *words]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not any(run.rows for run in load_runs(tmp_path)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    (run,) = load_runs(tmp_path)
+    assert process.returncode == 130
+    assert f"grokfast resume {run.name} --runs-dir {tmp_path}\n" in err
+    assert len(list((run.path / "checkpoints").iterdir())) == 2
+
+
+# What is refused ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--filter", "ema", "--alpha", "2"], "alpha must be in [0, 1), got 2.0"),
+        (["--filter", "fir"], "the filter fir needs taps, got none"),
+        (["--alpha", "0.9"], "alpha needs a filter that has it, got none"),
+        (["--until", "3"], "until must be in (0, 1], got 3.0"),
+        (["--p", "8"], "p must be"),
+        (["--device", "abacus"], "device must be one of auto, cpu"),
+        (["--lr", "-1"], "learning rate"),
+        (["--betas", "2", "2"], "beta"),
+        (["--optimizer", "sgd", "--nesterov"], "Nesterov"),
+        (["--momentum", "0.9"], "momentum has no effect on adam"),
+    ],
+)
+def test_bad_values_give_one_line_and_leave_no_run(call: Call, tmp_path: Path, words: list[str], message: str) -> None:
+    code, out, err = call(*TRAIN, *words, "--runs-dir", tmp_path / "runs")
+    assert (code, out) == (1, "")
+    assert message in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_trigger_on_accuracy_is_refused_where_there_is_none(call: Call) -> None:
+    code, _, err = call("train", "qm9", "--filter", "ema", "--two-stage", "auto")
+    message = "two_stage auto needs a task with an accuracy, got one without: give a step"
+    assert (code, err) == (1, f"grokfast: error: {message}\n")
+
+
+def test_a_directory_that_cannot_be_made_gives_one_line(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    code, _, err = call(*TRAIN, "--runs-dir", tmp_path / "file" / "runs")
+    assert code == 1
+    assert err.count("\n") == 1
+    assert "file" in err
+
+
+# TensorBoard --------------------------------------------------------------------------------------------------------
+
+
+def test_without_tensorboard_there_is_one_line_and_no_run(
+    call: Call, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    code, _, err = call(*TRAIN, "--tensorboard", "--quiet", "--runs-dir", runs_dir)
+    assert code == 1
+    assert err.count("\n") == 1
+    assert load_runs(runs_dir) == []
+
+
+def test_tensorboard_events_hold_the_rows(call: Call, runs_dir: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    assert call(*TRAIN, "--tensorboard", "--quiet", "--runs-dir", runs_dir)[0] == 0
+    (run,) = load_runs(runs_dir)
+    events = EventAccumulator(str(run.path / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("val_accuracy")] == [row.step for row in run.rows]

@@ -1,0 +1,109 @@
+"""`grokfast report`, `figures`, `results`, `demo`, `response`: the files they leave and the lines they print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from made import made_run
+from tiny import TINY_FLAGS
+
+from grokfast.lab.report.markdown import MARKS
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+# Report and figures -------------------------------------------------------------------------------------------------
+
+
+def test_report_writes_a_page_and_a_picture(call: Call, runs_dir: Path, tmp_path: Path) -> None:
+    made_run(runs_dir, "Baseline", 0, [0.5, 0.1], task="mnist")
+    out = tmp_path / "page.html"
+    assert call("report", "--runs-dir", runs_dir, "-o", out)[:2] == (
+        0,
+        f"written: {out} and {out.with_suffix('.png')}\n",
+    )
+    assert "<html" in out.read_text()
+
+
+def test_the_level_decides_the_crossing(call: Call, runs_dir: Path, tmp_path: Path) -> None:
+    made_run(runs_dir, "Baseline", 0, [0.5, 0.3, 0.1], task="mnist")
+    assert "| 30 | 30 | 44,022 |" in call("results", runs_dir)[1]
+    assert "| 20 | 20 | 44,022 |" in call("results", runs_dir, "--level", "0.6")[1]
+
+
+@pytest.mark.parametrize("command", ["report", "figures", "results"])
+@pytest.mark.parametrize("level", ["0", "-1", "1.5", "nan"])
+def test_a_level_that_no_run_can_have_is_refused(call: Call, runs_dir: Path, command: str, level: str) -> None:
+    made_run(runs_dir, "Baseline", 0, [0.5], task="mnist")
+    code, _, err = call(command, "--runs-dir", runs_dir, "--level", level)
+    assert (code, err) == (1, f"grokfast: error: level must be in (0, 1], got {float(level):g}\n")
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_figures_of_everything_a_run_recorded(tmp_path: Path, ending: str, call: Call) -> None:
+    where = ["--runs-dir", tmp_path / "runs"]
+    record = ["--steps", "300", "--snapshots", "3", "--gradients", "20", "--eval-every", "50"]
+    assert call("train", "modmul", "--filter", "ema", *TINY_FLAGS, *record, *where, "--quiet")[0] == 0
+    code, out, _ = call("figures", *where, "-o", tmp_path / "out", "--format", ending)
+    assert code == 0
+    paths = sorted((tmp_path / "out").iterdir())
+    assert sorted(out.splitlines()) == [f"written: {path}" for path in paths]
+    names = [path.name.split("-")[0].split(".")[0] for path in paths]
+    assert names == ["curves", "response", "spectrum", "theorem", "trajectories"]
+
+
+# Results ------------------------------------------------------------------------------------------------------------
+
+
+def test_results_are_a_table_for_each_task_with_arms(tmp_path: Path, call: Call) -> None:
+    (tmp_path / "runs").mkdir()
+    assert "there is no complete run of the paper's experiments" in call("results", tmp_path / "runs")[2]
+    train = ["train", "modmul", "--filter", "ema", "--steps", "10", "--quiet", "--threads", "1"]
+    for seed in (0, 1):
+        assert call(*train, "--seed", seed, "--runs-dir", tmp_path / "runs")[0] == 0
+    assert call("results", "--runs-dir", tmp_path / "runs", "-o", tmp_path / "r.md")[0] == 0
+    text = (tmp_path / "r.md").read_text()
+    assert "| Grokfast-EMA | 0.005 | 2 | > 10 | > 10 | 910 |" in text
+    assert "Grokfast-EMA: seeds 0, 1; 10 steps; evaluated once per epoch" in text
+    assert (tmp_path / "figures" / "curves-modmul.png").exists()
+
+
+def test_results_go_into_a_page_between_its_marks(tmp_path: Path, runs_dir: Path, call: Call) -> None:
+    made_run(runs_dir, "Grokfast", 0, [0.5, 0.1], task="mnist")
+    page = tmp_path / "page.md"
+    page.write_text(f"above\n{MARKS[0]}\nold\n{MARKS[1]}\nbelow\n")
+    assert call("results", runs_dir, "--summary", page)[:2] == (0, f"written: {page}\n")
+    assert "| mnist | Grokfast | 2 | 1 | steps to 0.85 | 20 | 2,001 |" in page.read_text()
+    assert "old" not in page.read_text()
+
+
+def test_results_of_a_missing_directory_give_one_line(tmp_path: Path, call: Call) -> None:
+    assert "a directory of runs must exist, got" in call("results", tmp_path / "nowhere")[2]
+
+
+# Demo ---------------------------------------------------------------------------------------------------------------
+
+
+def test_demo_leaves_a_page_and_a_picture_and_resumes_by_itself(call: Call, tmp_path: Path) -> None:
+    out = tmp_path / "page" / "index.html"
+    words = ["demo", "--quick", "--quiet", "-o", out, "--runs-dir", tmp_path / "runs"]
+    code, text, _ = call(*words)
+    assert code == 0
+    assert "39,890" in text
+    page = out.read_text()
+    assert "Grokfast-EMA, seed 0" in page
+    assert "http://" not in page.split("<script")[0]
+    assert (out.parent / "curves.png").read_bytes().startswith(b"\x89PNG")
+    stamps = [path.stat().st_mtime_ns for path in sorted((tmp_path / "runs").glob("*/summary.json"))]
+    assert call(*words)[0] == 0
+    assert [path.stat().st_mtime_ns for path in sorted((tmp_path / "runs").glob("*/summary.json"))] == stamps
+
+
+# Response -----------------------------------------------------------------------------------------------------------
+
+
+def test_response_draws_a_filter(tmp_path: Path, call: Call) -> None:
+    assert call("response", "ema", "--alpha", "0.98", "-o", tmp_path / "r.svg")[0] == 0
+    assert (tmp_path / "r.svg").read_text().startswith("<?xml")
