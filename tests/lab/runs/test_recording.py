@@ -9,8 +9,9 @@ import pytest
 import torch
 from tiny import tiny
 
+from grokfast.lab.runs.describe import recorded_bytes
 from grokfast.lab.runs.directory import Run, RunError
-from grokfast.lab.runs.recording import load_gradients, load_snapshots, recorded_bytes, snapshot_steps
+from grokfast.lab.runs.recording import load_gradients, load_snapshots, snapshot_steps
 from grokfast.lab.training.loop import Watcher
 from grokfast.lab.training.train import make_task, train
 

@@ -58,8 +58,9 @@ def build_parser(words: list[str]) -> argparse.ArgumentParser:
     Commands find all words in `parser.get_default("words")` and in `args.words`: the flags of some depend on them.
     """
     parser = argparse.ArgumentParser(prog="grokfast", description="Reproduce, measure, explain accelerated grokking.")
+    parser.usage = "grokfast [-h] [--version] COMMAND ..."
     parser.add_argument("--version", action="version", version=f"grokfast {grokfast.__version__}")
-    added = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    added = parser.add_subparsers(title="commands", required=True, metavar="COMMAND ...")
     asked = next((word for word in words if not word.startswith("-")), None)
     for name in [asked] if asked in COMMANDS else COMMANDS:
         command = importlib.import_module(f"grokfast.lab.commands.{name}")
