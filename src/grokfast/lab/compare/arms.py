@@ -56,7 +56,9 @@ def arm_columns(arm: Arm, arms: Sequence[Arm]) -> dict[str, str]:
 
 def count_text(arm: Arm) -> str:
     open = sum(run.status != "complete" for run in arm.runs)
-    return f"{len(arm.runs)} ({open} unfinished)" if open else str(len(arm.runs))
+    if not open:
+        return str(len(arm.runs))
+    return f"{len(arm.runs)} (unfinished)" if open == len(arm.runs) else f"{len(arm.runs)} ({open} unfinished)"
 
 
 def published_of(arm: Arm) -> Published:

@@ -37,9 +37,10 @@ class Arm(NamedTuple):
     @property
     def title(self) -> str:
         """The name with its seeds."""
-        seeds = f"seed {self.runs[0].loop['seed']}" if len(self.runs) == 1 else f"{len(self.runs)} seeds"
         open = sum(run.status != "complete" for run in self.runs)
-        return f"{self.name}, {seeds}" + (f" ({open} unfinished)" if open else "")
+        if len(self.runs) == 1:
+            return f"{self.name}, seed {self.runs[0].loop['seed']}" + (", unfinished" if open else "")
+        return f"{self.name}, {len(self.runs)} seeds" + (f" ({open} unfinished)" if open else "")
 
     def steps(self, kind: Kind = "first") -> Spread:
         """How many steps its runs take to the level."""
