@@ -113,7 +113,7 @@ def propose(config: RunConfig, ratio: float) -> list[grokfast.Filter]:
 
 
 def keep_in_range(filter: Any) -> grokfast.Filter:
-    known = {name: getattr(filter, name) for name in RANGES if hasattr(filter, name)}
+    known = {name: getattr(filter, name) for name in filters.numbers_of(type(filter)) if name in RANGES}
     return dataclasses.replace(filter, **{n: round(type(v)(clamp(v, RANGES[n])), 4) for n, v in known.items()})
 
 
@@ -159,9 +159,7 @@ def measure_slow_power(run: Run, filter: grokfast.Filter) -> tuple[float | None,
     except (RunError, ValueError) as error:
         return None, [f"Its recorded gradients say nothing yet: {error}."]
     noise, name = cutoff / 0.5, type(filter).__name__
-    found = (
-        f"{100 * share:.2g}% of the gradient power lies below this {name}'s cutoff (white noise: {100 * noise:.2g}%)."
-    )
+    found = f"{share:.1%} of the gradient power lies below this {name}'s cutoff (white noise: {noise:.1%})."
     few = (
         ["That is hardly more than white noise has: a filter may find little to amplify."] if share < 2 * noise else []
     )

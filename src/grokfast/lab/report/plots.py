@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -9,7 +10,7 @@ import numpy as np
 
 import grokfast
 from grokfast.lab.analysis.frequency import response
-from grokfast.lab.analysis.spectrum import filtered_spectra, measured_gain, update_gain
+from grokfast.lab.analysis.spectrum import UpdateGain, filtered_spectra, measured_gain, update_gain
 from grokfast.lab.analysis.trajectory import deviation, distances, project
 from grokfast.lab.analysis.weights import Products
 from grokfast.lab.compare.names import label
@@ -54,13 +55,18 @@ def theorem_plot(filters: Sequence[grokfast.Filter]) -> Plot:
     """Appendix A in numbers: the filter multiplies the updates of SGD with momentum by 1 + H."""
     found: list[Series] = []
     for i, filter in enumerate(filters):
-        gain, name = update_gain(filter, momentum=0.9), describe(filter)
+        gain, name = measured_theorem(filter), describe(filter)
         shown = np.unique(np.geomspace(1, len(gain.frequency) - 1, 400).astype(int))
         every = slice(1, None, max(1, len(gain.frequency) // 40))
         found.append(Series(i, name, gain.frequency[shown], np.abs(gain.theory[shown])))
         found.append(Series(i, name, gain.frequency[every], np.abs(gain.measured[every]), "marks", named=False))
     title = "Updates of SGD with momentum 0.9: 1 + h in theory (line) and measured (rings)"
     return Plot("theorem", title, [Panel("cycles per step", "updates with / without the filter", found, log_y=True)])
+
+
+@functools.lru_cache(maxsize=16)
+def measured_theorem(filter: grokfast.Filter) -> UpdateGain:
+    return update_gain(filter, momentum=0.9)
 
 
 def gradient_plots(runs: Sequence[Run]) -> list[Plot]:

@@ -28,16 +28,14 @@ def test_no_evaluation_is_censored_at_zero() -> None:
     assert first_crossing([], []) == stable_crossing([], []) == Crossing(0, None)
 
 
-def test_relative_crossing_waits_for_training_to_saturate() -> None:
+def test_training_and_validation_cross_one_by_one() -> None:
     rows = [row(10, 0.01, 0.01), row(20, 0.99, 0.5), row(30, 0.96, 0.93), row(40, 1.0, 0.96)]
-    found = crossings(rows, 0.95)
-    assert found["first_relative"] == Crossing(20, 30)
-    assert found["first"] == Crossing(30, 40)
-    assert found["train"] == Crossing(10, 20)
+    found = crossings(rows, 0.95, "accuracy")
+    assert (found["train"], found["first"]) == (Crossing(10, 20), Crossing(30, 40))
 
 
 def test_regression_has_no_accuracy_to_cross() -> None:
-    assert all(c.censored for c in crossings([row(10, None, None)]).values())
+    assert all(c.censored for c in crossings([row(10, None, None)], 0.95, "accuracy").values())
 
 
 def test_text_of_a_censored_crossing_is_a_bound() -> None:
