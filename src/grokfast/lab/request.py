@@ -139,7 +139,8 @@ def resolve_optim(task: TaskConfig, usual: TaskDefaults, filter: str | None, giv
 
 def resolve_loop(usual: TaskDefaults, given: dict[str, Any]) -> LoopConfig:
     every = None if given.get("eval_log") is not None else usual.eval_every
-    values = {"steps": usual.steps, "eval_every": every, "device": "auto", "threads": torch.get_num_threads(), **given}
+    values: dict[str, Any] = {"steps": usual.steps, "eval_every": every, "device": "auto", **given}
+    values.setdefault("threads", torch.get_num_threads())
     if values["device"] == "auto":
         values["device"] = best_device()
     check_device(values["device"])

@@ -57,3 +57,11 @@ def test_the_numbers_of_an_own_filter_make_a_sweep(tmp_path: Path) -> None:
     page = html.unescape(write_report(runs, tmp_path / "out/index.html")[0].read_text())
     assert "Sweep over filter lr: modmul, mine.py:Low, 3 runs" in page
     assert "mine.py:Low, lr 0.1, weight decay 0.005 reaches 0.95 after 100 steps" in page
+
+
+def test_a_run_of_a_machine_with_another_device_is_reported(tmp_path: Path) -> None:
+    run = swept_run(tmp_path / "runs", 100, filter="ema")
+    loop = read_json(run.path / "config.json")["loop"]
+    page = write_report([foreign(run, loop={**loop, "device": "cuda:7"})], tmp_path / "out.html")[0].read_text()
+    assert "reaches 0.95 after 100 steps" in page
+    assert "--device cuda:7" in page
