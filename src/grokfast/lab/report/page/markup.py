@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Callable, Sequence
 
 SCROLL = 'class=scroll tabindex=0 role=region aria-label="table, scrolls sideways"'
@@ -26,3 +27,12 @@ def cell(column: int, text: str, marked: bool) -> str:
 
 def escape(text: str) -> str:
     return html.escape(text)
+
+
+def prose(text: str) -> str:
+    """Escaped text in which `words` between backticks are code.
+
+    >>> prose("a < b by `--level`")
+    'a &lt; b by <code>--level</code>'
+    """
+    return re.sub(r"`(.+?)`", r"<code>\1</code>", escape(text))

@@ -18,7 +18,7 @@ from grokfast.lab.compare.seeds import Arm, make_arms, stopped_before
 from grokfast.lab.config import flatten
 from grokfast.lab.report.curves import curves_plot
 from grokfast.lab.report.draw_plotly import chart
-from grokfast.lab.report.page.markup import escape, table
+from grokfast.lab.report.page.markup import escape, prose, table
 from grokfast.lab.report.page.sweeps import sweep_section
 from grokfast.lab.report.pictures import Picture
 from grokfast.lab.report.plots import filter_plots, gradient_plots, weight_plots
@@ -99,7 +99,7 @@ def section(task: str, runs: list[Run]) -> str:
 {table(run_rows(runs, arms), mark=lambda column, text: column == 2 and text != "yes")}
 <p class="soft">The crossing lies between two evaluations ("lies in"). "&gt;" means not reached within the run. "Paper" is the
 published number of the same setting. One run of each seed counts in medians and curves; a run that never crossed and is
-shorter than half of the longest of its setting does not count.{escape(level_note(runs))}</p>
+shorter than half of the longest of its setting does not count.{prose(level_note(runs))}</p>
 <h3>Cost</h3>
 {table(cost_rows(arms)) if arms else ""}
 <details><summary>Settings that differ</summary>{settings(runs)}</details>
@@ -146,7 +146,7 @@ def over_seeds(runs: Sequence[Run]) -> str:
     if not lines:
         return ""
     remark = f"{TASKS[runs[0].task].remark} Values are of complete runs that did not stop at the level."
-    return f"<h3>Over seeds, beside the paper</h3>{table(lines)}<p class=soft>{escape(remark)}</p>"
+    return f"<h3>Over seeds, beside the paper</h3>{table(lines)}<p class=soft>{prose(remark)}</p>"
 
 
 def settings(runs: Sequence[Run]) -> str:
