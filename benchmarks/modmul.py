@@ -17,16 +17,17 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from timing import alternate, show, write
 from torch.nn.functional import cross_entropy
 
 import grokfast
-from grokfast.lab.config import FilterConfig, RunConfig, make_filter, resolve
+from grokfast.lab.request import ask, resolve
 from grokfast.lab.training.machine import keep_freed_memory, peak_memory_bytes
 from grokfast.lab.training.optimizers import make_optimizers
-from grokfast.lab.tasks.modular.task import ModularConfig, ModularTask
+from grokfast.lab.training.train import make_task
 
 LEVEL = 0.95
 
@@ -35,9 +36,9 @@ class Plain:
     """The obvious program: model, data, optimizer, filter."""
 
     def __init__(self, name: str | None) -> None:
-        self.config = resolve(RunConfig(ModularConfig(fast=False), FilterConfig(filter=name)))  # type: ignore[arg-type]
-        self.task = ModularTask(self.config.task, seed=0)
-        (self.optimizer,) = make_optimizers(self.task.model, self.config.optim, fused=False)
+        config = resolve(ask("modmul", fast=False, filter=name))
+        self.task: Any = make_task(config)
+        (self.optimizer,) = make_optimizers(self.task.model, config.optim)
         warm = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda k: min(1.0, k / 10))
         self.scheduler, self.name, self.memory = warm, name, {}
 
@@ -82,12 +83,10 @@ class Ours:
     """The lab's task, optimizer and filter."""
 
     def __init__(self, name: str | None, *, compile: bool = False) -> None:
-        task = ModularConfig(compile=compile)
-        self.config = resolve(RunConfig(task, FilterConfig(filter=name)))  # type: ignore[arg-type]
-        self.task = ModularTask(task, seed=0)
-        (self.optimizer,) = make_optimizers(self.task.model, self.config.optim, fused=True)
-        filter = make_filter(self.config.filter)
-        self.handle = grokfast.attach(self.optimizer, filter) if filter else None
+        config = resolve(ask("modmul", compile=compile, filter=name))
+        self.task: Any = make_task(config)
+        (self.optimizer,) = make_optimizers(self.task.model, config.optim)
+        self.handle = grokfast.attach(self.optimizer, config.filter) if config.filter else None
         self.steps, self.loss, self.filter_seconds = 0, torch.zeros(()), 0.0
 
     def step(self, *, time_filter: bool = False) -> None:

@@ -3,8 +3,8 @@
     python benchmarks/sweep.py                          as many workers as cores, 24 runs of 300 steps
     python benchmarks/sweep.py --workers 4 --runs 40
 
-Time counts from the first run that is taken to the last that ends: importing torch is left out. What a worker does
-besides training (asking the study, data and model, files) is the overhead per run.
+The time is measured from the first run that is taken to the last one that ends: importing torch does not count. The
+overhead per run is everything that a worker does besides training: asking the study, data and model, files.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ from pathlib import Path
 
 from timing import Table, show, write
 
-from grokfast.lab.config import FilterConfig, LoopConfig, OptimConfig, RunConfig
-from grokfast.lab.sweep.local import cores, run_local
+from grokfast.lab.request import ask
+from grokfast.lab.sweep.local import count_cores, run_local
 from grokfast.lab.sweep.space import Choices
 from grokfast.lab.sweep.spec import Spec, save_spec, settle
 from grokfast.lab.sweep.study import Sweep
-from grokfast.lab.tasks.modular.task import ModularConfig
 
 GOAL = 0.8  # of N times the throughput of one
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workers", type=int, default=cores())
+    parser.add_argument("--workers", type=int, default=count_cores())
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--runs", type=int, default=24)
     parser.add_argument("--steps", type=int, default=300)
@@ -45,9 +44,9 @@ def main() -> None:
 
 def measure(workers: int, args: argparse.Namespace) -> dict[str, float]:
     """Carry out the sweep in a fresh directory."""
-    loop = LoopConfig(steps=args.steps, eval_every=50, threads=args.threads, device="cpu")
-    task = ModularConfig(p=23, width=32, depth=1, heads=2, batch_size=64)
-    base = RunConfig(task, FilterConfig(filter="ema"), OptimConfig(), loop)
+    sizes = {"p": 23, "width": 32, "depth": 1, "heads": 2, "batch_size": 64}
+    loop = {"steps": args.steps, "eval_every": 50, "threads": args.threads, "device": "cpu"}
+    base = ask("modmul", filter="ema", **sizes, **loop)
     spec = settle(Spec(base, (Choices("lamb", (1.0, 2.0)),), tuple(range(max(1, args.runs // 2)))))
     with tempfile.TemporaryDirectory() as folder:
         save_spec(spec, Path(folder))

@@ -12,6 +12,7 @@ default AdamW and the filter in the out-of-place arithmetic of the paper's appen
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,24 +25,24 @@ from torch.nn.functional import mse_loss, one_hot
 from torch.utils.data import DataLoader, Dataset
 
 import grokfast
-from grokfast.lab.config import FilterConfig, RunConfig, make_filter, resolve
-from grokfast.lab.training.machine import keep_freed_memory
-from grokfast.lab.training.optimizers import make_optimizers
-from grokfast.lab.tasks import TASKS, make_task
+from grokfast.lab.config import RunConfig
+from grokfast.lab.request import ask, resolve
 from grokfast.lab.tasks.base import Task
 from grokfast.lab.tasks.mnist import CLASSES, MnistTask
+from grokfast.lab.training.machine import keep_freed_memory
+from grokfast.lab.training.optimizers import attach_filter, make_optimizers
+from grokfast.lab.training.train import make_task
 
 
 class Ours:
     """The lab's task, optimizer and filter, as `grokfast train TASK --filter ema` runs them."""
 
     def __init__(self, name: str, data_dir: str | None, **changes: Any) -> None:
-        self.config = resolve(RunConfig(TASKS[name](**changes), FilterConfig(filter="ema")))
-        self.task = make_task(self.config.task, seed=0, device="cpu", data_dir=data_dir)
-        (self.optimizer,) = make_optimizers(self.task.model, self.config.optim, fused=True)
-        filter = make_filter(self.config.filter)
-        assert filter is not None
-        grokfast.attach(self.optimizer, filter)
+        where = {} if data_dir is None else {"data_dir": data_dir}
+        self.config = resolve(ask(name, filter="ema", **where, **changes))
+        self.task = make_task(self.config)
+        (self.optimizer,) = make_optimizers(self.task.model, self.config.optim)
+        attach_filter([self.optimizer], self.config)
 
     def step(self) -> None:
         self.task.loss(self.task.next_batch())[0].backward()
@@ -55,7 +56,7 @@ class Obvious:
 
     def __init__(self, config: RunConfig, model: nn.Module, losses: Iterator[Callable[[], Tensor]]) -> None:
         self.config, self.model, self.losses = config, model, losses
-        (self.optimizer,) = make_optimizers(model, config.optim, fused=False)
+        (self.optimizer,) = make_optimizers(model, dataclasses.replace(config.optim, fused=False))
         self.means: dict[str, Tensor] = {}
 
     def step(self) -> None:
@@ -68,7 +69,9 @@ class Obvious:
         loss.item()
 
     def filter(self) -> None:
-        alpha, lamb = self.config.filter.alpha or 0.0, self.config.filter.lamb or 0.0
+        filter = self.config.filter
+        assert isinstance(filter, grokfast.EMA)
+        alpha, lamb = filter.alpha, filter.lamb
         for name, p in self.model.named_parameters():
             assert p.grad is not None
             self.means[name] = self.means.get(name, p.grad) * alpha + p.grad * (1 - alpha)
@@ -148,16 +151,16 @@ def mnist_table(data_dir: str | None, turns: int) -> Table:
 
 def qm9_table(data_dir: str | None, turns: int) -> Table:
     ours = Ours("qm9", data_dir)
-    plain = obvious_qm9(ours.config, data_dir)
+    plain = obvious_qm9(ours.config)
     return ratios(alternate({"obvious": plain.step, "ours": ours.step}, turns * 5, steps_per_turn=5), "ms per step")
 
 
-def obvious_qm9(config: RunConfig, data_dir: str | None) -> Obvious:
+def obvious_qm9(config: RunConfig) -> Obvious:
     from torch_geometric.data import Data
     from torch_geometric.loader import DataLoader as GraphLoader
     from torch_geometric.nn import NNConv, global_add_pool
 
-    task: Any = make_task(config.task, seed=0, device="cpu", data_dir=data_dir)
+    task: Any = make_task(config)
     graphs = []
     for molecule in task.train:
         one = task.gather(molecule[None])

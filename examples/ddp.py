@@ -22,7 +22,7 @@ handle = grokfast.attach(optimizer, grokfast.EMA(alpha=0.98, lamb=2.0))  # the o
 torch.manual_seed(1 + dist.get_rank())
 loss = torch.zeros(())
 for micro_batch in range(100):
-    last = micro_batch % 2 == 1  # two micro-batches make a step; ranks talk in the second only
+    last = micro_batch % 2 == 1  # two micro-batches make a step; ranks communicate in the second only
     inputs = torch.randn(32, 20)
     with nullcontext() if last else model.no_sync():
         loss = torch.nn.functional.cross_entropy(model(inputs), (inputs[:, 0] > 0).long())

@@ -25,7 +25,7 @@ def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, handle: grokf
     loss = torch.nn.functional.cross_entropy(model(inputs), (inputs[:, 0] > 0).long())
     optimizer.zero_grad()
     loss.backward()
-    handle.apply()  # only because we clip what the filter made
+    handle.apply()  # filter before clipping
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     return loss.item()
@@ -45,7 +45,7 @@ for _ in range(50):
 weights, state = get_state_dict(model, optimizer)
 dcp.save({"model": weights, "optimizer": state}, checkpoint_id=folder[0])
 
-# Later, on any number of ranks: attach first, load then.
+# Later, on any number of ranks: attach, then load.
 model, optimizer, handle = build()
 weights, state = get_state_dict(model, optimizer)
 dcp.load({"model": weights, "optimizer": state}, checkpoint_id=folder[0])

@@ -1,6 +1,5 @@
 """Bad input: each an error of the right kind that names the argument, the range and the value; nothing changes."""
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -73,7 +72,7 @@ TABLE: list[Bad] = [
     Bad(lambda: MA(warmup=0), TypeError, "warmup must be True or False, got 0"),
     Bad(lambda: MA(reduction="max"), ValueError, "reduction must be one of 'mean', 'sum', got 'max'"),
     Bad(lambda: MA(window_dtype=torch.int8), ValueError, "window_dtype must be one of None, .*got torch.int8"),
-    Bad(lambda: EMA().frequency_response(0.0, of="H"), ValueError, r"of must be \"h\" or \"1\+h\", got 'H'"),
+    Bad(lambda: EMA().frequency_response(0.0, of="H"), ValueError, r"of must be one of 'h', '1\+h', got 'H'"),
     # window_size
     *[Bad(lambda v=v: MA(window_size=v), ValueError, f"window_size must be {COUNT}, got {v}") for v in (0, -1)],
     *[
@@ -152,16 +151,6 @@ TABLE: list[Bad] = [
     Bad(lambda: attach(start=Saturation), TypeError, "start must be an integer >= 0, got <class"),
     Bad(lambda: attach(nonfinite="ignore"), ValueError, "nonfinite must be one of 'skip', 'raise', got 'ignore'"),
     Bad(lambda: attach(nonfinite=None), ValueError, "nonfinite must be one of 'skip', 'raise', got None"),
-    Bad(
-        lambda: grokfast.attach(torch.optim.LBFGS([nn.Parameter(torch.zeros(1))]), EMA()),
-        TypeError,
-        "LBFGS runs several",
-    ),
-    Bad(
-        lambda: grokfast.attach(torch.optim.SparseAdam([nn.Parameter(torch.zeros(1))]), EMA()),
-        TypeError,
-        "SparseAdam takes",
-    ),
     # Saturation
     Bad(lambda: Saturation(), ValueError, "exactly one of above and below, got above=None, below=None"),
     Bad(
@@ -185,11 +174,6 @@ TABLE: list[Bad] = [
         f"window_size must be {COUNT}, got 0",
     ),
     Bad(lambda: grokfast.gradfilter_ma(nn.Linear(1, 1), filter_type="max"), ValueError, "'mean', 'sum', got 'max'"),
-    Bad(
-        lambda: grokfast.gradfilter_ma(nn.Linear(1, 1), {"weight": deque()}),
-        TypeError,
-        "grads must come from gradfilter_ma",
-    ),
 ]
 
 
@@ -211,9 +195,10 @@ def test_refused_attachment_leaves_the_optimizer_as_it_was(options: dict[str, An
     assert grokfast.attach(target, EMA()).step == 0
 
 
-def test_numbers_may_be_integers_and_numpy_floats() -> None:
+def test_numbers_may_be_integers_and_come_from_numpy() -> None:
     assert EMA(alpha=0, lamb=2) == EMA(alpha=0.0, lamb=2.0)
-    assert EMA(alpha=np.float64(0.5)) == EMA(alpha=0.5)
+    assert EMA(alpha=np.float64(0.5)) == EMA(alpha=np.float32(0.5)) == EMA(alpha=0.5)  # type: ignore[arg-type]
+    assert MA(window_size=np.int64(5)) == MA(window_size=5)  # type: ignore[arg-type]
     assert FIR(np.array([0.5, 0.5])) == FIR([0.5, 0.5]) == FIR(torch.tensor([0.5, 0.5]))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cases import ONE_OF_EACH, TAPS, A, B, each_filter, each_kind, make_signal, relative_error, run_filter
+from cases import TAPS, A, B, each_filter, each_kind, make_signal, relative_error, run_filter
 from grokfast import EMA, FIR, IIR, MA, Butterworth, Filter
 from reference import filtered, slow_part
 
@@ -47,14 +47,6 @@ def test_lamb_zero_changes_nothing(filter: Filter) -> None:
     assert torch.equal(run_filter(dataclasses.replace(filter, lamb=0.0), signal), signal)
 
 
-@each_filter
-def test_filters_are_linear(filter: Filter) -> None:
-    x, y = (torch.from_numpy(make_signal(30, 4, seed=seed)) for seed in (1, 2))
-    whole = run_filter(filter, 2 * x - 3 * y)
-    parts = 2 * run_filter(filter, x) - 3 * run_filter(filter, y)
-    torch.testing.assert_close(whole, parts, rtol=1e-12, atol=1e-12)
-
-
 @each_kind
 def test_constant_gradient_is_amplified_by_one_plus_lamb(filter: Filter) -> None:
     output = run_filter(filter, torch.full((20, 2), 0.7, dtype=torch.float64))
@@ -93,7 +85,7 @@ def test_window_of_one_is_the_gradient_itself() -> None:
     torch.testing.assert_close(run_filter(MA(window_size=1, lamb=4.0), signal), 5 * signal)
 
 
-def test_iir_coefficients_may_have_any_leading_one() -> None:
+def test_iir_coefficients_may_have_any_common_factor() -> None:
     signal = torch.from_numpy(make_signal(30, 3))
     scaled = IIR([2 * x for x in B], [2 * x for x in A], 2.0)
     torch.testing.assert_close(run_filter(scaled, signal), run_filter(IIR(B, A, 2.0), signal))
@@ -148,9 +140,8 @@ def test_inactive_filter_keeps_its_state_warm_and_passes_gradients(filter: Filte
     assert torch.equal(cold[6:], run_filter(filter, signal)[6:])
 
 
-@pytest.mark.parametrize("name", ONE_OF_EACH)
-def test_tunable_values_may_change_between_steps_without_touching_the_state(name: str) -> None:
-    filter = ONE_OF_EACH[name]
+@each_kind
+def test_lamb_may_change_between_steps_without_touching_the_state(filter: Filter) -> None:
     signal = torch.from_numpy(make_signal(12, 3))
     exact = signal.numpy()
     slow = slow_part(filter, exact).values

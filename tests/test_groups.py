@@ -57,6 +57,17 @@ def test_group_without_the_filter_gets_plain_gradients_and_no_state() -> None:
     assert list(handle.state) == [first]
 
 
+def test_switching_a_group_off_freezes_its_state() -> None:
+    params = make_params([(3,)])
+    optimizer = torch.optim.SGD(params, lr=0.1)
+    handle = grokfast.attach(optimizer, EMA(alpha=0.5, lamb=2.0))
+    for value, off in ((8.0, False), (4.0, True), (0.0, False)):
+        optimizer.param_groups[0]["grokfast"] = not off
+        step_with(optimizer, params, [torch.full_like(params[0], value)])
+        assert params[0].grad.mean().item() == pytest.approx({8.0: 24.0, 4.0: 4.0, 0.0: 8.0}[value])
+    assert handle.step == 2
+
+
 def test_optimizer_with_the_filter_off_in_all_groups_is_the_plain_one() -> None:
     params = make_params([(3,)])
     optimizer = torch.optim.AdamW([{"params": params, "grokfast": False}], lr=0.1)
@@ -130,6 +141,7 @@ def test_bad_group_keys_are_refused_at_attach_and_at_step(
     optimizer = torch.optim.SGD([{"params": params, key: value}], lr=0.1)
     with pytest.raises(error, match=message):
         grokfast.attach(optimizer, filter)
+    assert not any(value for name, value in vars(optimizer).items() if name.endswith("_hooks"))
     del optimizer.param_groups[0][key]
     handle = grokfast.attach(optimizer, filter)
     optimizer.param_groups[0][key] = value

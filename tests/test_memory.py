@@ -8,7 +8,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import grokfast
 from cases import ALL_FILTERS, each_filter
-from grokfast import EMA, MA, Filter
+from grokfast import EMA, FIR, IIR, MA, Butterworth, Filter
 
 
 def allocated_bytes(work: Callable[[], object]) -> int:
@@ -78,3 +78,5 @@ def test_memory_of_each_filter_in_gradients_is_as_documented() -> None:
     assert gradients(EMA()) == 1
     assert gradients(MA(window_size=100)) == 102
     assert gradients(MA(window_size=100, window_dtype=torch.bfloat16)) == 52
+    assert gradients(FIR([0.25] * 4)) == 5
+    assert gradients(IIR([0.06, 0.04], [1.0, -1.3, 0.4])) == gradients(Butterworth(2, 0.1)) == 2 * (2 + 1)

@@ -62,13 +62,6 @@ def test_bf16_window_errs_by_the_rounding_of_its_entries() -> None:
     np.testing.assert_allclose(run_filter(filter, signal).numpy(), ma(rounded, 50).values, rtol=0, atol=2e-6)
 
 
-def test_bf16_window_takes_half_the_memory() -> None:
-    grad = torch.zeros(1000)
-    full, half = (MA(window_size=100, window_dtype=dtype).new_state(grad) for dtype in (None, torch.bfloat16))
-    assert half["window"].nbytes * 2 == full["window"].nbytes == 100 * grad.nbytes
-    assert half["total"].dtype == torch.float32
-
-
 def test_window_in_fp32_keeps_the_numbers_of_the_default() -> None:
     signal = torch.from_numpy(make_signal(30, 4)).float()
     default, explicit = (run_filter(MA(window_size=5, window_dtype=dtype), signal) for dtype in (None, torch.float32))

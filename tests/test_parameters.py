@@ -18,7 +18,7 @@ EMA_2 = EMA(alpha=0.9, lamb=2.0)
 
 @each_filter
 def test_parameter_is_filtered_over_the_gradients_it_had(filter: Filter) -> None:
-    """Steps without a gradient, frozen or not, are no steps for its filter."""
+    """Its filter does not count steps without a gradient."""
     present, absent = make_params([(3,), (3,)])
     optimizer = sgd(present, absent)
     grokfast.attach(optimizer, filter)
@@ -126,7 +126,7 @@ def test_parameters_of_mixed_dtypes_share_an_optimizer() -> None:
 
 
 @each_filter
-def test_channels_last_parameters_are_filtered(filter: Filter) -> None:
+def test_channels_last_parameters_train_like_contiguous_ones(filter: Filter) -> None:
     conv = nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last)
     plain = nn.Conv2d(3, 4, 2)
     plain.load_state_dict(conv.state_dict())

@@ -1,4 +1,4 @@
-"""Save, load, continue: equal to the bit to the run that was never interrupted; what does not fit is refused."""
+"""Save, load, continue: bit for bit the run that was never interrupted; state that does not fit is refused."""
 
 import copy
 import io
@@ -161,6 +161,21 @@ def test_loading_first_and_attaching_after_continues_too() -> None:
     assert same_params(run.train(6, 12), uninterrupted)
 
 
+def test_resumed_tells_whether_the_filter_continues_from_saved_state() -> None:
+    make, filter = OPTIMIZERS["adamw"], ALL_FILTERS["ema"]
+    run = Run(make, filter)
+    assert not run.handle.resumed
+    file = run.train(0, 6).save()
+    assert not run.handle.resumed
+    assert Run(make, filter).load(file).handle.resumed
+    assert grokfast.attach(copy.deepcopy(run.optimizer), filter).resumed
+    plain = make(run.params)
+    run = Run(make, filter).load(run.save())
+    with pytest.warns(UserWarning, match="starts anew"):
+        run.optimizer.load_state_dict(plain.state_dict())
+    assert not run.handle.resumed
+
+
 def test_loading_discards_what_was_applied_before() -> None:
     make, filter = OPTIMIZERS["sgd"], ALL_FILTERS["ema"]
     file = Run(make, filter).train(0, 6).save()
@@ -189,7 +204,7 @@ def test_resume_in_a_fresh_process_equals_uninterrupted(tmp_path: Path) -> None:
     assert all(torch.equal(p, q) for p, q in zip(resumed, uninterrupted.params, strict=True))
 
 
-# What does not fit ------------------------------------------------------------------------------------------------
+# State that does not fit --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["momentum", "adamw"])
@@ -285,7 +300,7 @@ def test_state_dict_of_another_number_of_parameters_is_the_optimizers_to_refuse(
     assert all(torch.equal(run.handle.slow(p), s) for p, s in zip(run.params, slow, strict=True))
 
 
-def test_a_state_dict_from_before_the_filter_keeps_what_the_groups_say_of_it() -> None:
+def test_a_state_dict_from_before_the_filter_keeps_the_keys_of_the_groups() -> None:
     def build() -> torch.optim.Optimizer:
         a, b = (torch.nn.Parameter(torch.zeros(2)) for _ in range(2))
         return torch.optim.AdamW([{"params": [a]}, {"params": [b]}])

@@ -1,16 +1,58 @@
-"""Accelerated grokking: amplify the slow part of the gradients of any PyTorch optimizer."""
+"""Accelerated grokking: amplify the slow part of the gradients of any PyTorch optimizer.
 
-from grokfast.attach import attach as attach
-from grokfast.attachment import Attachment as Attachment
-from grokfast.filters import EMA as EMA
-from grokfast.filters import FIR as FIR
-from grokfast.filters import IIR as IIR
-from grokfast.filters import MA as MA
-from grokfast.filters import Butterworth as Butterworth
-from grokfast.filters import Filter as Filter
-from grokfast.functional import gradfilter_ema as gradfilter_ema
-from grokfast.functional import gradfilter_ma as gradfilter_ma
-from grokfast.stages import Saturation as Saturation
-from grokfast.stages import Trigger as Trigger
+`import grokfast` is instant and imports nothing: torch is imported when a name is used for the first time. So
+`grokfast.optax` works without torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from grokfast.binding.attach import attach
+    from grokfast.binding.handle import Attachment
+    from grokfast.filters import EMA, FIR, IIR, MA, Butterworth, Filter, Slow
+    from grokfast.functional import gradfilter_ema, gradfilter_ma
+    from grokfast.stages import Saturation, Trigger
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "EMA",
+    "FIR",
+    "IIR",
+    "MA",
+    "Attachment",
+    "Butterworth",
+    "Filter",
+    "Saturation",
+    "Slow",
+    "Trigger",
+    "attach",
+    "gradfilter_ema",
+    "gradfilter_ma",
+]
+
+_HOMES = {
+    "Attachment": "binding.handle",
+    "Saturation": "stages",
+    "Trigger": "stages",
+    "attach": "binding.attach",
+    "gradfilter_ema": "functional",
+    "gradfilter_ma": "functional",
+}
+
+
+if not TYPE_CHECKING:  # else every misspelt name would have a type
+
+    def __getattr__(name):
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        home = importlib.import_module(f"{__name__}.{_HOMES.get(name, 'filters')}")
+        globals()[name] = value = getattr(home, name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

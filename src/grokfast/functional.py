@@ -1,7 +1,7 @@
 """gradfilter_ema and gradfilter_ma with the signatures of the paper's appendix C, on the arithmetic of the filters.
 
 Call one of them between `loss.backward()` and `optimizer.step()`, once per optimizer step and never per micro-batch.
-`grokfast.attach` does the same without that duty, and takes care of AMP, accumulation, closures and checkpoints.
+`grokfast.attach` does this for you, and takes care of AMP, accumulation, closures and checkpoints.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def gradfilter_ema(
 
     Args:
         m: the model, after `backward()`.
-        grads: what the last call returned; None at the first one.
+        grads: the result of the last call; None at the first call.
         alpha: memory of the average, in [0, 1).
         lamb: gain of the average, >= 0.
 
     Returns:
-        The average of each parameter by name, to be passed to the next call. Plain tensors: `torch.save` them.
+        The average of each parameter by name, for the next call. Plain tensors: `torch.save` them.
 
     Example:
         >>> model, averages = nn.Linear(2, 1), None
@@ -62,15 +62,15 @@ def gradfilter_ma(
 
     Args:
         m: the model, after `backward()`.
-        grads: what the last call returned; None at the first one.
+        grads: the result of the last call; None at the first call.
         window_size: number of gradients averaged, >= 1.
         lamb: gain of the mean, >= 0.
         filter_type: `"mean"` or `"sum"` of the window.
         warmup: leave gradients as they are until the window is full.
 
     Returns:
-        The window of each parameter by name, to be passed to the next call. Not the deques of the paper's listing,
-        which cost O(window_size) per step, but the state of `grokfast.MA`: tensors and an int, ready for `torch.save`.
+        The window of each parameter by name, for the next call: the state of `grokfast.MA`, tensors and an int, ready
+        for `torch.save`. The deques of the paper's listing would cost O(window_size) per step.
 
     Example:
         >>> model = nn.Linear(2, 1)
@@ -93,16 +93,16 @@ def gradfilter_ma(
 
 @torch.no_grad()
 def filter_module(m: nn.Module, filter: Filter, states: dict[str, dict[str, Any]]) -> None:
-    """Filter all gradients of a module in place, making states where there are none."""
+    """Filter all gradients of a module in place; make the states that do not exist yet."""
     params = {name: p for name, p in m.named_parameters() if p.requires_grad and p.grad is not None}
     for name, p in params.items():
         if gradient(p).layout is not torch.strided:
             raise TypeError(f"gradients must be dense, got a sparse one in parameter {name!r}: use sparse=False")
-    batches = batch_names(params, states)
-    if not all_finite([[gradient(params[name]) for name in names] for names in batches]):
+    bundles = bundle_names(params, states)
+    if not all_finite([[gradient(params[name]) for name in names] for names in bundles]):
         warnings.warn("inf or NaN in a gradient: the filter skips such steps", stacklevel=3)
         return
-    for names in batches:
+    for names in bundles:
         grads = [gradient(params[name]) for name in names]
         for name, grad in zip(names, grads, strict=True):
             if name not in states:
@@ -114,7 +114,7 @@ def filter_module(m: nn.Module, filter: Filter, states: dict[str, dict[str, Any]
             states[name][COUNT] = count + 1
 
 
-def batch_names(params: dict[str, nn.Parameter], states: dict[str, dict[str, Any]]) -> list[list[str]]:
+def bundle_names(params: dict[str, nn.Parameter], states: dict[str, dict[str, Any]]) -> list[list[str]]:
     """Names of parameters that one filter call can take: same count, dtype and device."""
     groups: dict[Any, list[str]] = {}
     for name, p in params.items():

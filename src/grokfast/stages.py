@@ -1,4 +1,4 @@
-"""From when a filter acts: at a step, or once training has saturated (the paper's two-stage variant)."""
+"""When a filter starts: at a step, or once training has saturated (the paper's two-stage variant)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Protocol
 
 
 class Trigger(Protocol):
-    """Anything that says when the second stage begins, and whose progress fits into one integer."""
+    """Anything that tells when the second stage begins and keeps its progress in one integer."""
 
     streak: int
 
     @property
     def fired(self) -> bool:
-        """True from the moment the second stage begins, for ever."""
+        """True once the second stage has begun, for ever."""
         ...
 
 
@@ -24,9 +24,9 @@ class Saturation:
     is known, say once per epoch. Once fired it stays fired.
 
     Args:
-        above: the level an increasing metric must reach.
-        below: the level a decreasing metric must reach.
-        patience: how many observations in a row must lie beyond the level, >= 1.
+        above: the level that an increasing metric must reach.
+        below: the level that a decreasing metric must reach.
+        patience: number of observations in a row that must lie beyond the level, >= 1.
 
     Example:
         >>> saturated = Saturation(above=0.99, patience=2)
@@ -46,7 +46,7 @@ class Saturation:
         self.streak = 0
 
     def observe(self, value: float) -> bool:
-        """Take in one value of the metric; True if the trigger has fired, now or before."""
+        """Observe one value of the metric; return whether the trigger has fired, now or before."""
         if not self.fired:
             beyond = value >= self.above if self.above is not None else value <= self.below  # type: ignore[operator]
             self.streak = self.streak + 1 if beyond else 0

@@ -157,7 +157,7 @@ def test_step_discarded_by_the_scaler_leaves_filter_and_parameters_untouched(ord
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("before", [True, False], ids=["attached before prepare", "attached after"])
-def test_load_state_restores_the_filter_bit_by_bit(before: bool, dtype: torch.dtype, tmp_path: Path) -> None:
+def test_load_state_restores_the_filter_bit_for_bit(before: bool, dtype: torch.dtype, tmp_path: Path) -> None:
     def start() -> tuple[Accelerator, nn.Module, torch.optim.Optimizer, grokfast.Attachment]:
         accelerator = Accelerator(cpu=True)
         model, optimizer = build(dtype)

@@ -346,7 +346,7 @@ def test_second_fit_with_one_callback_starts_anew() -> None:
         assert_same(module.net, callback.handles[0], *by_hand())
 
 
-def test_second_fit_of_the_same_optimizer_goes_on() -> None:
+def test_second_fit_of_the_same_optimizer_continues() -> None:
     """Whichever callback it is, since the first fit detached its own and left the state behind."""
     module = Module()
     optimizer = adamw(module.net.parameters())
@@ -475,7 +475,7 @@ def test_optimizer_that_comes_later_is_refused() -> None:
         def on_train_start(self) -> None:
             self.trainer.optimizers = [SGD(self.net.parameters(), lr=0.1)]
 
-    with pytest.raises(RuntimeError, match="the SGD that steps was not there at the start of fit"):
+    with pytest.raises(RuntimeError, match="the SGD that steps did not exist at the start of fit"):
         fit(Swapping(), GrokfastCallback(FILTER))
 
 
@@ -498,8 +498,8 @@ def test_filter_first_is_refused_where_no_hook_comes_first() -> None:
         ({"order": "clip"}, ValueError, "order must be one of 'clip-then-filter', 'filter-then-clip', got 'clip'"),
         ({"optimizers": ()}, ValueError, r"optimizers must be None or indices such as \(0,\), got \(\)"),
         ({"optimizers": 0}, ValueError, r"optimizers must be None or indices such as \(0,\), got 0"),
-        ({"optimizers": ("a",)}, TypeError, "optimizers must be an integer >= 0, got 'a'"),
-        ({"optimizers": (-1,)}, ValueError, "optimizers must be an integer >= 0, got -1"),
+        ({"optimizers": ("a",)}, TypeError, "optimizers must be indices >= 0, got 'a'"),
+        ({"optimizers": (-1,)}, ValueError, "optimizers must be indices >= 0, got -1"),
     ],
 )
 def test_bad_argument_is_refused_at_once(options: Any, error: type[Exception], message: str) -> None:

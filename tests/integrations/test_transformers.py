@@ -245,7 +245,7 @@ def test_checkpoint_without_filter_is_named_when_resumed(tmp_path: Path) -> None
         trainer.train(resume_from_checkpoint=True)
 
 
-def test_trained_again_the_filter_goes_on(tmp_path: Path) -> None:
+def test_trained_again_the_filter_continues(tmp_path: Path) -> None:
     callback = GrokfastCallback(EMA)
     trainer = Trainer(Tiny(), arguments(tmp_path, max_steps=3), train_dataset=DATA, callbacks=[callback])
     trainer.train()
@@ -337,9 +337,9 @@ def host(kind: str, version: int = 2) -> Callable[[], Any]:
 @pytest.mark.parametrize(
     ("state", "way", "message"),
     [
-        (host("DEEPSPEED"), by_callback, "DEEPSPEED steps by an engine of its own"),
-        (host("DEEPSPEED"), by_optimizer, "DEEPSPEED steps by an engine of its own"),
-        (host("MEGATRON_LM"), by_optimizer, "MEGATRON_LM steps by an engine of its own"),
+        (host("DEEPSPEED"), by_callback, "DEEPSPEED steps in its own engine"),
+        (host("DEEPSPEED"), by_optimizer, "DEEPSPEED steps in its own engine"),
+        (host("MEGATRON_LM"), by_optimizer, "MEGATRON_LM steps in its own engine"),
         (host("FSDP", 1), by_optimizer, "FSDP version 1"),
         (host("FSDP"), by_callback, "use grokfast_optimizer instead"),
     ],

@@ -7,14 +7,14 @@ from grokfast.lab.request import ask, resolve
 from grokfast.lab.runs.metrics import Row
 from grokfast.lab.tasks.modular.task import ModularConfig
 
-SIZES = {"p": 7, "width": 16, "depth": 1, "heads": 2, "batch_size": 8}
+SIZES: dict[str, Any] = {"p": 7, "width": 16, "depth": 1, "heads": 2, "batch_size": 8}
 TINY = ModularConfig(**SIZES)
 TINY_FLAGS = ["--p", "7", "--width", "16", "--depth", "1", "--heads", "2", "--batch-size", "8", "--threads", "1"]
 
 
-def tiny(**changes: Any) -> RunConfig:
-    """A run of a fraction of a second; keyword arguments are settings by the names of their flags."""
-    return resolve(ask("modmul", **{**SIZES, "steps": 30, "threads": 1, **changes}))
+def tiny(**settings: Any) -> RunConfig:
+    """A run of a fraction of a second; settings by the names of their flags."""
+    return resolve(ask("modmul", **{**SIZES, "steps": 30, "threads": 1, **settings}))
 
 
 def comparable(rows: list[Row]) -> list[Row]:

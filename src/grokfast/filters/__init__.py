@@ -1,6 +1,7 @@
 """What is added to a gradient: causal linear filters, as pure arithmetic on lists of tensors."""
 
 from grokfast.filters.base import Filter as Filter
+from grokfast.filters.base import Slow as Slow
 from grokfast.filters.ema import EMA as EMA
 from grokfast.filters.linear import FIR as FIR
 from grokfast.filters.linear import IIR as IIR

@@ -1,22 +1,22 @@
-"""The contract every filter keeps: g <- g + (h * g), where h is a causal low-pass filter of gain lamb.
+"""The contract of every filter: g <- g + (h * g), where h is a causal low-pass filter with gain lamb.
 
-A filter is pure arithmetic on lists of tensors. It knows no optimizer, no parameter and no step schedule;
-`grokfast.attach` decides when it runs.
+A filter is pure arithmetic on lists of tensors. It knows no optimizer, no parameter and no schedule; `grokfast.attach`
+decides when it runs.
 """
 
 from __future__ import annotations
 
 import abc
-import math
-import numbers
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
+from grokfast.checks import check_bool, check_choice, check_number
+from grokfast.filters.response import Section, half_power_frequency, transfer
+
 State = dict[str, Tensor]
-Section = tuple[Sequence[float], Sequence[float]]
 Init = Literal["first", "zero"]
 
 
@@ -30,7 +30,7 @@ class Slow(NamedTuple):
 class Filter(abc.ABC):
     """A causal linear filter of gradients over training steps.
 
-    All tensors passed to one call share dtype, device and the number of gradients seen before (`count`).
+    All tensors of one call are finite and share dtype, device and the number of gradients seen before (`count`).
 
     Attributes:
         lamb: gain of the slow part.
@@ -49,11 +49,11 @@ class Filter(abc.ABC):
 
     @abc.abstractmethod
     def new_state(self, grad: Tensor) -> State:
-        """The empty state of one tensor: zeros, never aliasing `grad`."""
+        """The empty state of one tensor: zeros that share no memory with `grad`."""
 
     @abc.abstractmethod
     def advance(self, grads: list[Tensor], states: list[State], count: int) -> Slow | None:
-        """Move the states one step on and give the slow part; None while there is none yet."""
+        """Advance the states by one step and return the slow part; None while there is none yet."""
 
     @abc.abstractmethod
     def slow(self, state: State, count: int) -> Tensor:
@@ -67,21 +67,21 @@ class Filter(abc.ABC):
         """
 
     def update(self, grads: list[Tensor], states: list[State], count: int, *, active: bool = True) -> None:
-        """Take one step: advance the states and, where `active`, edit the gradients in place."""
+        """Take one step: advance the states and, if `active`, edit the gradients in place."""
         slow = self.advance(grads, states, count)
         if active and slow is not None:
             mix(grads, slow.tensors, slow.scale * self.lamb, self.slow_only)
 
     def signature(self) -> int:
-        """A number that a saved state must share to be continued; 0 where any state of the same shapes will do."""
+        """A number that must equal the one saved with a state; 0 if any state of the same shapes will do."""
         return 0
 
     def frequency_response(self, w: Any, *, of: Literal["h", "1+h"] = "h") -> Tensor:
         """The transfer function at angular frequencies `w` (radians per step), as complex128.
 
         Args:
-            w: number, sequence, array or tensor of frequencies; pi is the fastest oscillation there is.
-            of: `"h"` for the slow part with its gain, H(w); `"1+h"` for what the optimizer receives, which is
+            w: number, sequence, array or tensor of frequencies; pi is the fastest oscillation.
+            of: `"h"` for the slow part with its gain, H(w); `"1+h"` for the gradient that the optimizer receives,
                 1 + H(w), or H(w) alone for a slow-only filter.
 
         Example:
@@ -89,8 +89,7 @@ class Filter(abc.ABC):
             >>> abs(EMA(alpha=0.98, lamb=2.0).frequency_response(0.0, of="1+h")).item()
             3.0
         """
-        if of not in ("h", "1+h"):
-            raise ValueError(f'of must be "h" or "1+h", got {of!r}')
+        check_choice("of", of, ("h", "1+h"))
         z = torch.exp(-1j * torch.as_tensor(w, dtype=torch.float64))
         response = self.lamb * transfer(self.sections(), z)
         return response + 1.0 if of == "1+h" and not self.slow_only else response
@@ -119,80 +118,16 @@ def state_dtype(grad: Tensor) -> torch.dtype:
     return torch.float32 if grad.dtype in (torch.bfloat16, torch.float16) else grad.dtype
 
 
-def all_finite(batches: Sequence[list[Tensor]], scale: Tensor | None = None) -> bool:
-    """Whether no gradient holds inf or NaN, by the kernel of GradScaler; divides all by `scale` if given.
+def all_finite(lists: Sequence[list[Tensor]], scale: Tensor | None = None) -> bool:
+    """Whether no gradient holds inf or NaN, by GradScaler's kernel; divides all gradients by `scale` if given.
 
-    One flag per device and one look at each: a look makes the host wait for an accelerator.
+    There is one flag per device, because reading a flag synchronises the device.
     """
     found: dict[torch.device, Tensor] = {}
-    for grads in batches:
+    for grads in lists:
         device = grads[0].device
         flag = found.setdefault(device, torch.zeros((), device=device))
         tensors = [torch.view_as_real(grad) for grad in grads] if grads[0].is_complex() else grads
         inverse = torch.ones((), device=device) if scale is None else scale.to(device).double().reciprocal().float()
         torch._amp_foreach_non_finite_check_and_unscale_(tensors, flag, inverse)
     return not any(flag.item() for flag in found.values())
-
-
-def transfer(sections: Sequence[Section], z: Tensor) -> Tensor:
-    """The product of all B(z) / A(z), with z for a delay of one step."""
-    value = torch.ones_like(z)
-    for b, a in sections:
-        value = value * polynomial(b, z) / polynomial(a, z)
-    return value
-
-
-def polynomial(coefficients: Sequence[float], z: Tensor) -> Tensor:
-    """c[0] + c[1] z + c[2] z^2 + ... by Horner's rule."""
-    total = torch.zeros_like(z)
-    for c in reversed(coefficients):
-        total = total * z + c
-    return total
-
-
-def half_power_frequency(sections: Sequence[Section], points: int = 1 << 14) -> float | None:
-    """First frequency in (0, 0.5] with |H(f)|^2 = |H(0)|^2 / 2: bracketed on a grid, then bisected."""
-
-    def excess(f: Tensor) -> Tensor:
-        return transfer(sections, torch.exp(-2j * math.pi * f)).abs().square() - level
-
-    zero = torch.zeros((), dtype=torch.float64)
-    level = math.prod(sum(b) / sum(a) for b, a in sections) ** 2 / 2
-    grid = torch.logspace(-8, math.log10(0.5), points, dtype=torch.float64)
-    below = torch.nonzero(excess(grid) <= 0)
-    if len(below) == 0:
-        return None
-    first = int(below[0])
-    low, high = (grid[first - 1] if first else zero), grid[first]
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
-    return float(high)
-
-
-def check_number(name: str, value: object, *, low: float, high: float = math.inf) -> None:
-    """Raise unless `value` is a number in [low, high)."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} must be a number in [{low:g}, {high:g}), got {value!r}")
-    if not low <= float(value) < high:
-        raise ValueError(f"{name} must be in [{low:g}, {high:g}), got {value!r}")
-
-
-def check_count(name: str, value: object, *, low: int = 1) -> None:
-    """Raise unless `value` is an integer >= low."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} must be an integer >= {low}, got {value!r}")
-    if value < low:
-        raise ValueError(f"{name} must be an integer >= {low}, got {value!r}")
-
-
-def check_bool(name: str, value: object) -> None:
-    """Raise unless `value` is True or False."""
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} must be True or False, got {value!r}")
-
-
-def check_choice(name: str, value: object, choices: Sequence[object]) -> None:
-    """Raise unless `value` is one of `choices`."""
-    if not any(value is c or (type(value) is type(c) and value == c) for c in choices):
-        raise ValueError(f"{name} must be one of {', '.join(repr(c) for c in choices)}, got {value!r}")

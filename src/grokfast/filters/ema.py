@@ -12,22 +12,24 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from grokfast.filters.base import Filter, Init, Section, Slow, State, check_bool, check_choice, check_number, state_like
+from grokfast.checks import check_bool, check_choice, check_number
+from grokfast.filters.base import Filter, Init, Slow, State, state_like
+from grokfast.filters.response import Section
 
 
 @dataclass(frozen=True, kw_only=True)
 class EMA(Filter):
-    """Amplify slow gradients by an exponential moving average, at the memory of one more gradient.
+    """Amplify slow gradients by an exponential moving average, with the memory of one more gradient.
 
     m_1 = g_1,  m_t = alpha m_{t-1} + (1 - alpha) g_t,  g_t <- g_t + lamb m_t
 
     Args:
         alpha: memory of the average, in [0, 1). The paper recommends 0.8 to 0.99.
         lamb: gain of the average, >= 0. The paper recommends 0.1 to 5.
-        slow_only: use lamb m alone.
+        slow_only: use lamb m instead of g + lamb m.
         init: `"first"` seeds the average with the first gradient, `"zero"` with zeros.
-        compile: fuse the step into one kernel by `torch.compile`. Pays for large models; the first step then
-            takes up to a minute. Where no compiler works, the plain kernel runs instead, with one warning.
+        compile: fuse the step into one kernel by `torch.compile`. It pays for large models, and the first step
+            takes up to a minute. If compilation fails, the plain kernel runs instead, with one warning.
 
     Example:
         >>> grad = torch.ones(3)
@@ -71,7 +73,7 @@ class EMA(Filter):
     def update(self, grads: list[Tensor], states: list[State], count: int, *, active: bool = True) -> None:
         if not (self.compile and active and count > 0):
             return super().update(grads, states, count, active=active)
-        # Scalars travel as tensors: a scheduled lamb must not trigger a new compilation.
+        # Scalars are passed as tensors, so that a scheduled lamb does not trigger a new compilation.
         weight, gain = (torch.tensor(x, dtype=torch.float64) for x in (1 - self.alpha, self.lamb))
         _fused()(grads, [state["slow"] for state in states], weight, gain, self.slow_only)
 
@@ -83,7 +85,7 @@ class EMA(Filter):
 
     @property
     def window_size(self) -> float:
-        """The window of the same reach by the authors' rule alpha^w = 0.1."""
+        """The equivalent window by the authors' rule alpha^w = 0.1."""
         return math.log(0.1) / math.log(self.alpha) if self.alpha > 0 else 1.0
 
     @classmethod
@@ -98,7 +100,7 @@ class EMA(Filter):
 
     @classmethod
     def from_speedup(cls, speedup: float, **options: Any) -> EMA:
-        """The authors' rule (in their README) for aiming at N times faster generalisation: alpha^N = 0.1."""
+        """The authors' rule (in their README) for N times faster generalisation: alpha^N = 0.1."""
         check_number("speedup", speedup, low=1.0)
         return cls.from_window(speedup, **options)
 
@@ -119,7 +121,7 @@ def _kernel(grads: list[Tensor], slow: list[Tensor], weight: Tensor, gain: Tenso
 
 @functools.cache
 def _fused() -> Callable[..., None]:
-    """`_kernel` through torch.compile, or itself from the first failed compilation on."""
+    """`_kernel` through torch.compile, or uncompiled after compilation has failed once."""
     from torch._dynamo.exc import TorchDynamoException
 
     def give_up(error: Exception) -> None:

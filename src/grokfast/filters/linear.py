@@ -13,17 +13,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from grokfast.filters.base import (
-    Filter,
-    Init,
-    Section,
-    Slow,
-    State,
-    check_choice,
-    check_count,
-    check_number,
-    state_like,
-)
+from grokfast.checks import check_choice, check_count, check_number
+from grokfast.filters.base import Filter, Init, Slow, State, state_like
+from grokfast.filters.response import Section
 
 
 @dataclass(frozen=True)
@@ -35,8 +27,8 @@ class FIR(Filter):
     Args:
         taps: the impulse response, newest gradient first.
         lamb: gain of the slow part, >= 0.
-        slow_only: use lamb * slow alone.
-        init: `"first"` starts as if the first gradient had always been there, `"zero"` from silence.
+        slow_only: use lamb * slow instead of g + lamb * slow.
+        init: `"first"` starts as if the first gradient had always been there, `"zero"` from zeros.
 
     Example:
         >>> fir, grad = FIR([0.5, 0.5], lamb=1.0), torch.ones(1)
@@ -56,7 +48,7 @@ class FIR(Filter):
         check_choice("init", self.init, ("first", "zero"))
 
     def new_state(self, grad: Tensor) -> State:
-        # Both contiguous, whatever the layout of the gradient: a matrix product runs over them.
+        # Both are contiguous, whatever the layout of the gradient: the matrix product needs it.
         return {"history": state_like(grad, len(self.taps)), "slow": state_like(grad, 1).squeeze(0)}
 
     def advance(self, grads: list[Tensor], states: list[State], count: int) -> Slow:
@@ -89,7 +81,7 @@ class Recursive(Filter, abc.ABC):
 
     init: Init
     memory: ClassVar[str]
-    """What the state calls the memory: another filter's must not pass for it."""
+    """The memory's name in the state, different for each filter so that states cannot be confused."""
 
     def new_state(self, grad: Tensor) -> State:
         length = sum(len(b) - 1 for b, _ in self.sections())
@@ -113,7 +105,7 @@ class Recursive(Filter, abc.ABC):
         return state["slow"]
 
     def signature(self) -> int:
-        # What the memory of a transposed form means depends on the coefficients.
+        # The meaning of the memory depends on the coefficients.
         return zlib.crc32(repr([(list(b), list(a)) for b, a in self.sections()]).encode())
 
 
@@ -124,11 +116,11 @@ class IIR(Recursive):
     slow_t = (sum_i b[i] g_{t-i} - sum_{i>0} a[i] slow_{t-i}) / a[0],  g_t <- g_t + lamb slow_t
 
     Args:
-        b: numerator coefficients, of the newest gradient first.
+        b: numerator coefficients, newest gradient first.
         a: denominator coefficients, a[0] not 0; all poles inside the unit circle.
         lamb: gain of the slow part, >= 0.
-        slow_only: use lamb * slow alone.
-        init: `"first"` starts as if the first gradient had always been there, `"zero"` from silence.
+        slow_only: use lamb * slow instead of g + lamb * slow.
+        init: `"first"` starts as if the first gradient had always been there, `"zero"` from zeros.
 
     Example:
         >>> ema, grad = IIR([0.02], [1.0, -0.98], lamb=2.0), torch.ones(1)
@@ -171,13 +163,13 @@ class Butterworth(Recursive):
 
     Args:
         order: steepness, >= 1; the gain falls by 6 dB per octave and order.
-        cutoff: frequency in (0, 0.5), cycles per step, where the gain has fallen by 3 dB. 0.01 keeps what
-            oscillates slower than once in a hundred steps.
+        cutoff: frequency in (0, 0.5), cycles per step, where the gain has fallen by 3 dB. 0.01 keeps
+            oscillations slower than one in a hundred steps.
         lamb: gain of the slow part, >= 0.
-        slow_only: use lamb * slow alone.
-        init: `"first"` starts as if the first gradient had always been there, `"zero"` from silence.
+        slow_only: use lamb * slow instead of g + lamb * slow.
+        init: `"first"` starts as if the first gradient had always been there, `"zero"` from zeros.
 
-    Needs scipy to be designed (`pip install "grokfast[design]"`).
+    Needs scipy (`pip install "grokfast[design]"`).
 
     Example:
         >>> round(Butterworth(2, 0.05).cutoff_frequency(), 6)
@@ -234,7 +226,7 @@ def filter_section(b: Sequence[float], a: Sequence[float], signal: list[Tensor],
 
 
 def settle(b: Sequence[float], a: Sequence[float], signal: list[Tensor], memory: list[list[Tensor]]) -> None:
-    """Set the memory to what an endless constant input of the value in `signal` would have left behind."""
+    """Set the memory to its steady state for a constant input, the value in `signal`."""
     gain = sum(b) / sum(a)
     level = 0.0
     for i in reversed(range(len(memory))):
@@ -256,7 +248,7 @@ def coefficient_tuple(name: str, values: object) -> tuple[float, ...]:
     """A non-empty sequence of finite numbers as a tuple of floats."""
     try:
         if isinstance(values, (str, bytes)):
-            raise TypeError  # else "12" were the taps 1 and 2
+            raise TypeError  # else "12" would be the taps 1 and 2
         numbers = tuple(float(x) for x in values)  # type: ignore[attr-defined]
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be a sequence of finite numbers, got {values!r}") from None

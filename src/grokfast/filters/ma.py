@@ -10,17 +10,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from grokfast.filters.base import (
-    Filter,
-    Section,
-    Slow,
-    State,
-    check_bool,
-    check_choice,
-    check_count,
-    check_number,
-    state_like,
-)
+from grokfast.checks import check_bool, check_choice, check_count, check_number
+from grokfast.filters.base import Filter, Slow, State, state_like
+from grokfast.filters.response import Section, window_half_power_frequency
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,18 +20,18 @@ class MA(Filter):
     """Amplify slow gradients by the mean of the last `window_size` gradients.
 
     A ring buffer holds the window and a running total its sum, so that a step costs the same for every window
-    size. A running total collects rounding errors for ever; here a second total is gathered afresh during each
-    lap of the ring and takes over at its end, so that an error lives for two windows at most.
+    size. A running total collects rounding errors for ever. So a second total starts from zero with each lap of the
+    ring and replaces the first at its end: an error lasts two windows at most.
 
     Args:
-        window_size: number of gradients averaged, >= 1; the memory is that of `window_size + 2` gradients.
+        window_size: number of gradients averaged, >= 1; takes the memory of `window_size + 2` gradients.
         lamb: gain of the mean, >= 0.
-        slow_only: use lamb * mean alone.
-        warmup: leave gradients as they are until the window is full, as the released code does; False averages
-            what is there, as Algorithm 1 reads.
-        reduction: `"mean"`, or `"sum"` for the undivided window.
-        window_dtype: dtype of the stored window, None for that of the state. `torch.bfloat16` halves the
-            memory; each stored gradient is then rounded to 8 bits of mantissa.
+        slow_only: use lamb * mean instead of g + lamb * mean.
+        warmup: leave gradients as they are until the window is full, like the released code; False averages the
+            gradients seen so far, like Algorithm 1.
+        reduction: `"mean"` or `"sum"` of the window.
+        window_dtype: dtype of the stored window, None for the state's dtype. `torch.bfloat16` halves the memory;
+            each stored gradient is then rounded to 8 bits of mantissa.
 
     Example:
         >>> ma, grad = MA(window_size=2, lamb=1.0), torch.ones(1)
@@ -79,7 +71,7 @@ class MA(Filter):
         fresh = [state["fresh"] for state in states]
         torch._foreach_sub_(total, slots)
         torch._foreach_copy_(slots, grads)
-        # Added from the slot, not from the gradient: what is subtracted later must be what was added.
+        # Added from the slot, not from the gradient: the value subtracted later must be the value added.
         torch._foreach_add_(total, slots)
         torch._foreach_add_(fresh, slots)
         if place == self.window_size - 1:
@@ -100,12 +92,12 @@ class MA(Filter):
 
     @property
     def alpha(self) -> float:
-        """The EMA memory of the same reach by the authors' rule alpha^w = 0.1."""
+        """The equivalent alpha of an EMA by the authors' rule alpha^w = 0.1."""
         return 0.1 ** (1 / self.window_size)
 
     @classmethod
     def from_alpha(cls, alpha: float, **options: Any) -> MA:
-        """The window of the same reach as an EMA: alpha^w = 0.1.
+        """The window equivalent to an EMA: alpha^w = 0.1.
 
         >>> MA.from_alpha(0.98).window_size
         114
@@ -115,7 +107,7 @@ class MA(Filter):
 
     @classmethod
     def from_speedup(cls, speedup: float, **options: Any) -> MA:
-        """The authors' rule (in their README) for aiming at N times faster generalisation: w = N."""
+        """The authors' rule (in their README) for N times faster generalisation: w = N."""
         check_number("speedup", speedup, low=1.0)
         return cls(window_size=round(speedup), **options)
 
@@ -123,17 +115,7 @@ class MA(Filter):
     def from_cutoff(cls, cutoff: float, **options: Any) -> MA:
         """The window whose gain falls by 3 dB nearest to `cutoff` cycles per step."""
         check_number("cutoff", cutoff, low=math.ulp(0.0), high=0.5)
-        # |H| of a long window is |sinc(w f)|, which is 1/sqrt(2) at w f = 0.443; short ones need a look around.
+        # |H| of a long window is |sinc(w f)|, which is 1/sqrt(2) at w f = 0.443; short ones need a search.
         guess = 0.4429 / cutoff
         near = range(max(2, math.floor(guess) - 1), math.ceil(guess) + 2)
-        return cls(window_size=min(near, key=lambda w: abs(half_power_frequency(w) - cutoff)), **options)
-
-
-def half_power_frequency(window_size: int) -> float:
-    """Where the Dirichlet kernel |sin(pi w f) / (w sin(pi f))| is 1/sqrt(2), by bisection below its first zero."""
-    low, high = 0.0, 1 / window_size
-    for _ in range(60):
-        middle = (low + high) / 2
-        gain = math.sin(math.pi * window_size * middle) / (window_size * math.sin(math.pi * middle))
-        low, high = (middle, high) if gain > 0.5**0.5 else (low, middle)
-    return high
+        return cls(window_size=min(near, key=lambda w: abs(window_half_power_frequency(w) - cutoff)), **options)

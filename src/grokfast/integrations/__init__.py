@@ -1,1 +1,1 @@
-"""Grokfast inside other training loops: one module per host, each an extra."""
+"""Grokfast inside other training loops: one module per host, each with its own extra."""

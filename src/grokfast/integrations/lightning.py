@@ -1,25 +1,23 @@
-"""Grokfast in Lightning: a callback that filters the gradients of every optimizer step of a fit exactly once."""
+"""Grokfast in Lightning: a callback that filters the gradients of every optimizer step exactly once."""
 
 from __future__ import annotations
 
 import importlib
+import numbers
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from torch.optim import Optimizer
 
-from grokfast.attach import attach
-from grokfast.attachment import Attachment
-from grokfast.entries import COUNT, STREAK
-from grokfast.filters.base import Filter, check_choice, check_count
-from grokfast.stages import Trigger
+import grokfast
 
+ORDERS = ("clip-then-filter", "filter-then-clip")
 INSTALL = 'pip install "grokfast[lightning]"'
 
 
 def find_host() -> Any:
-    """The package to stand on: lightning or pytorch_lightning, of the two the one that is in use already."""
+    """The package to build on: lightning or pytorch_lightning, preferably the one that is imported already."""
     names = ("lightning.pytorch", "pytorch_lightning")
     for name in sorted(names, key=lambda name: name not in sys.modules):
         try:
@@ -46,16 +44,17 @@ class GrokfastCallback(Callback):
 
     Args:
         filter: what to add to the gradients, e.g. `grokfast.EMA(alpha=0.98, lamb=2.0)`.
-        start: the step or the trigger from which on gradients are changed, as in `grokfast.attach`.
+        start: the step or the trigger that starts the filter, as in `grokfast.attach`.
         nonfinite: what to do when a gradient holds an inf or a NaN, as in `grokfast.attach`.
-        order: which comes first, the filter or the clipping that the trainer does. `"clip-then-filter"` lets gradients
-            reach (1 + lamb) times `gradient_clip_val`; `"filter-then-clip"` keeps them within it.
+        order: whether the trainer clips before the filter or after it. `"clip-then-filter"` lets gradients reach
+            (1 + lamb) times `gradient_clip_val`; `"filter-then-clip"` keeps them within it.
         optimizers: which of the optimizers that `configure_optimizers` returns, by index; all by default.
 
-    The filter is attached before a checkpoint is restored and detached at the end of `fit`. Its state lies in that of
-    the optimizer and stays there, so every checkpoint holds it, also one saved after `fit`.
+    The filter is attached before a checkpoint is restored and detached at the end of `fit`. Its state stays in the
+    optimizer, so every checkpoint holds it, also one saved after `fit`.
 
-    `handles` holds what `grokfast.attach` returned, one handle per filtered optimizer, from the start of `fit` on.
+    Attributes:
+        handles: one handle from `grokfast.attach` per filtered optimizer; empty until `fit` starts.
 
     Example:
         >>> import grokfast
@@ -65,22 +64,23 @@ class GrokfastCallback(Callback):
 
     def __init__(
         self,
-        filter: Filter,
+        filter: grokfast.Filter,
         *,
-        start: int | Trigger = 0,
+        start: int | grokfast.Trigger = 0,
         nonfinite: Literal["skip", "raise"] = "skip",
         order: Literal["clip-then-filter", "filter-then-clip"] = "clip-then-filter",
         optimizers: Sequence[int] | None = None,
     ) -> None:
-        check_choice("order", order, ("clip-then-filter", "filter-then-clip"))
+        if order not in ORDERS:
+            raise ValueError(f"order must be one of {', '.join(map(repr, ORDERS))}, got {order!r}")
         if optimizers is not None:
             check_indices(optimizers)
         self.filter, self.start, self.order, self.optimizers = filter, start, order, optimizers
         self.nonfinite: Literal["skip", "raise"] = nonfinite
         self._streak = getattr(start, "streak", 0)
-        self.handles: list[Attachment] = []
-        self._watches: list[Any] = []  # hooks that see the steps of each handle's optimizer
-        self._spared: list[Optimizer] = []  # optimizers that are not to be filtered
+        self.handles: list[grokfast.Attachment] = []
+        self._watches: list[Any] = []  # one hook per handle, which sees the steps of its optimizer
+        self._spared: list[Optimizer] = []  # optimizers to leave alone
         self._due: set[Optimizer] = set()  # optimizers that must have stepped by the end of the batch
         self._seen: set[Optimizer] = set()  # optimizers whose steps are known to run their hooks
         self._backward = False  # whether this batch had a backward pass
@@ -95,9 +95,10 @@ class GrokfastCallback(Callback):
         self.handles, self._due, self._seen = [], set(), set()
         self._spared = [optimizer for optimizer in trainer.optimizers if optimizer not in chosen]
         for optimizer in chosen:
-            if not isinstance(self.start, int) and not any(COUNT in entry for entry in optimizer.state.values()):
-                self.start.streak = self._streak  # a new optimizer begins anew, and so does its first stage
-            self.handles.append(attach(optimizer, self.filter, start=self.start, nonfinite=self.nonfinite))
+            handle = grokfast.attach(optimizer, self.filter, start=self.start, nonfinite=self.nonfinite)
+            if not isinstance(self.start, int) and not handle.resumed:
+                self.start.streak = self._streak  # a new optimizer starts with the first stage
+            self.handles.append(handle)
             self._watches.append(optimizer.register_step_post_hook(self._see))
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
@@ -112,7 +113,7 @@ class GrokfastCallback(Callback):
         handle = next((handle for handle in self.handles if handle.optimizer is optimizer), None)
         if handle is None:
             kind = type(optimizer).__name__
-            raise RuntimeError(f"the {kind} that steps was not there at the start of fit, so it has no filter")
+            raise RuntimeError(f"the {kind} that steps did not exist at the start of fit, so it has no filter")
         scaled = scaler_of(trainer) is not None
         if scaled and not self._backward:
             # training_step returned None. Lightning leaves the gradients scaled and does not step.
@@ -141,7 +142,7 @@ class GrokfastCallback(Callback):
     def _detach(self) -> None:
         for handle, watch in zip(self.handles, self._watches, strict=False):
             watch.remove()
-            detach(handle)
+            handle.remove(keep_state=True)
         self._watches = []
 
 
@@ -149,7 +150,10 @@ def check_indices(optimizers: Sequence[int]) -> None:
     if not isinstance(optimizers, Sequence) or not optimizers:
         raise ValueError(f"optimizers must be None or indices such as (0,), got {optimizers!r}")
     for index in optimizers:
-        check_count("optimizers", index, low=0)
+        if isinstance(index, bool) or not isinstance(index, numbers.Integral):
+            raise TypeError(f"optimizers must be indices >= 0, got {index!r}")
+        if index < 0:
+            raise ValueError(f"optimizers must be indices >= 0, got {index!r}")
 
 
 def choose(optimizers: Sequence[Optimizer], indices: Sequence[int] | None) -> list[Optimizer]:
@@ -163,17 +167,17 @@ def choose(optimizers: Sequence[Optimizer], indices: Sequence[int] | None) -> li
 
 
 def check_strategy(trainer: Trainer) -> None:
-    """Refuse strategies under which gradients are not what the optimizer sees, or not whole tensors."""
+    """Refuse strategies that take the steps themselves, and those that flatten parameters."""
     kind = type(trainer.strategy).__name__
     if trainer.strategy.handles_gradient_accumulation:
         raise ValueError(f"strategy must leave gradients and steps to the optimizer, got {kind}, which has its own")
-    # By name: the trainer may be of the other package.
+    # By name: the trainer may come from the other package.
     if any(base.__name__ == "FSDPStrategy" for base in type(trainer.strategy).__mro__):
         raise ValueError(f"strategy must keep parameters whole or as DTensors (ModelParallelStrategy), got {kind}")
 
 
 def check_filter_can_come_first(trainer: Trainer, module: LightningModule, optimizers: Sequence[Optimizer]) -> None:
-    """Refuse set-ups in which no hook sees finished, unscaled gradients before they are clipped."""
+    """Refuse setups in which no hook sees finished, unscaled gradients before they are clipped."""
     if not module.automatic_optimization:
         remedy = "call callback.handles[0].apply() before you clip"
         raise ValueError(f"order must be 'clip-then-filter' with manual optimization: {remedy}")
@@ -188,13 +192,3 @@ def scaler_of(trainer: Trainer) -> Any:
 def has_nonfinite(optimizer: Optimizer) -> bool:
     grads = (param.grad for group in optimizer.param_groups for param in group["params"])
     return not all(grad is None or grad.is_sparse or bool(grad.isfinite().all()) for grad in grads)
-
-
-def detach(handle: Attachment) -> None:
-    """Take the filter off its optimizer but leave its state there, for checkpoints saved after `fit`."""
-    state = handle.optimizer.state
-    stamp = {} if isinstance(handle.start, int) else {STREAK: handle.start.streak}
-    kept = {param: {**entry, **stamp} for param, entry in state.items() if COUNT in entry}
-    handle.remove()
-    for param, entry in kept.items():
-        state[param].update(entry)

@@ -1,4 +1,4 @@
-"""Grokfast for the Trainer of Transformers: as a callback, or as an optimizer that has the filter from birth."""
+"""Grokfast in the Trainer of Transformers: a callback, or an optimizer that is made with the filter attached."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 import grokfast
-from grokfast.attach import unwrap
-from grokfast.entries import COUNT, PREFIX
-from grokfast.filters.base import all_finite
 
 try:
     import transformers
+    from accelerate.optimizer import AcceleratedOptimizer
     from accelerate.state import AcceleratorState
     from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 except ImportError as error:
@@ -32,10 +30,10 @@ if int(transformers.__version__.split(".")[0]) < 5:
 OptimizerChoice = tuple[type[Optimizer], dict[str, Any]]
 BACKWARD = "updates the parameters during backward, before the filter could run"
 REFUSED = {
-    "LayerWiseDummyOptimizer": BACKWARD,  # stands in for the "layerwise" choices of TrainingArguments.optim
+    "LayerWiseDummyOptimizer": BACKWARD,  # made for the "layerwise" choices of TrainingArguments.optim
     "Lomo": BACKWARD,
     "AdaLomo": BACKWARD,
-    "GrokAdamW": "has a filter of this kind inside, and two would amplify twice",
+    "GrokAdamW": "has such a filter inside, and two would amplify twice",
 }
 
 
@@ -46,17 +44,17 @@ def grokfast_optimizer(
     start: int | grokfast.Trigger = 0,
     nonfinite: Literal["skip", "raise"] = "skip",
 ) -> OptimizerChoice:
-    """The optimizer chosen, with the filter attached from birth, for `Trainer(optimizer_cls_and_kwargs=...)`.
+    """An optimizer that is made with the filter attached, for `Trainer(optimizer_cls_and_kwargs=...)`.
 
-    What the Trainer then makes is a plain instance of the class chosen, in the param groups the Trainer decides on.
+    The Trainer then makes a plain instance of the chosen class, with the param groups that the Trainer chooses.
 
     Args:
-        choice: an optimizer class and its arguments; `Trainer.get_optimizer_cls_and_kwargs(args)` gives those that
-            the training arguments ask for.
-        filter: as for `grokfast.attach`, like `start` and `nonfinite`.
+        choice: an optimizer class and its arguments, e.g. `Trainer.get_optimizer_cls_and_kwargs(args)` for the choice
+            of the training arguments.
+        filter, start, nonfinite: as in `grokfast.attach`.
 
     Returns:
-        A class and its arguments again.
+        An optimizer class and its arguments.
 
     Example:
         >>> filtered = grokfast_optimizer((torch.optim.AdamW, {"lr": 1e-3}), grokfast.EMA(alpha=0.98, lamb=2.0))
@@ -73,7 +71,7 @@ def grokfast_optimizer(
         grokfast.attach(optimizer, filter, start=start, nonfinite=nonfinite)
         return optimizer
 
-    # The Trainer hands param groups to classes only, hence a class; it bears the name of the one it makes instances of.
+    # The Trainer hands param groups only to classes, hence a class. It has the name of the class that it instantiates.
     names = {"__module__": optimizer_cls.__module__, "__qualname__": optimizer_cls.__qualname__}
     return type(optimizer_cls.__name__, (optimizer_cls,), {**names, "__new__": new}), dict(kwargs)
 
@@ -81,15 +79,15 @@ def grokfast_optimizer(
 class GrokfastCallback(TrainerCallback):
     """Attaches a filter to the optimizer of a Trainer: `Trainer(..., callbacks=[GrokfastCallback(grokfast.EMA())])`.
 
-    The Trainer clips to `max_grad_norm` (1.0 unless told), then the filter runs: what the optimizer sees is bounded by
-    (1 + lamb) * max_grad_norm.
+    The Trainer clips to `max_grad_norm` (1.0 by default), then the filter runs: the optimizer sees gradients of a norm
+    up to (1 + lamb) * max_grad_norm.
 
     Args:
-        filter: as for `grokfast.attach`, like `start` and `nonfinite`.
-        clip_norm: run the filter first and clip what it made to this norm, > 0. Needs `max_grad_norm=0`.
+        filter, start, nonfinite: as in `grokfast.attach`.
+        clip_norm: run the filter first, then clip to this norm, > 0. Needs `max_grad_norm=0`.
 
     Attributes:
-        handle: what `grokfast.attach` returns; None until training begins.
+        handle: the handle from `grokfast.attach`; None until training begins.
     """
 
     def __init__(
@@ -106,37 +104,35 @@ class GrokfastCallback(TrainerCallback):
         self.nonfinite: Literal["skip", "raise"] = nonfinite
         self._streak = getattr(start, "streak", 0)
         self.handle: grokfast.Attachment | None = None
-        self._unproven: int | None = None  # the filter's step count until a step has moved it
+        self._unproven: int | None = None  # the filter's step count, until a step has increased it
 
     def on_init_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Attach to an optimizer that the user made, before anything is loaded into it."""
+        """Attach to an optimizer that the user made, before a checkpoint is loaded."""
         if kwargs["optimizer"] is not None:
             self._attach(kwargs["optimizer"])
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Attach to an optimizer that the Trainer made, into which it may have loaded a checkpoint."""
+        """Attach to an optimizer that the Trainer made and may have loaded a checkpoint into."""
         if self.clip_norm is not None and args.max_grad_norm:
             raise ValueError(f"clip_norm needs max_grad_norm=0 in the training arguments, got {args.max_grad_norm}")
         if self.clip_norm is not None and args.fp16:
             raise ValueError("clip_norm must be None with fp16=True: the Trainer may not have unscaled by then")
         refuse_host(attached_late=True)
         handle = self.handle
-        optimizer = unwrap(kwargs["optimizer"])
-        if handle is None or handle.optimizer is not optimizer:
-            found = {param: dict(entry) for param, entry in optimizer.state.items() if COUNT in entry}
-            handle = self._attach(optimizer)
-            if state.global_step and not found:
+        if handle is None or handle.optimizer is not unwrap(kwargs["optimizer"]):
+            handle = self._attach(kwargs["optimizer"])
+            if state.global_step and not handle.resumed:
                 warnings.warn("the checkpoint holds no grokfast state: the filter starts anew", stacklevel=2)
-            if is_rounded(found, handle):
+            if is_rounded(handle):
                 load_again(handle, args, state)
         self._unproven = handle.step
 
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Filter and then clip, if asked to."""
+        """Filter, then clip, if `clip_norm` is set."""
         if self.clip_norm is not None and self.handle is not None:
             self.handle.apply()
             torch.nn.utils.clip_grad_norm_(kwargs["model"].parameters(), self.clip_norm)
@@ -144,23 +140,27 @@ class GrokfastCallback(TrainerCallback):
     def on_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Make sure, once, that the host's step runs the filter."""
+        """Check once that the host's step runs the filter."""
         if self._unproven is None or self.handle is None:
             return
         if self.handle.step > self._unproven:
             self._unproven = None
-        elif have_finite_gradients(self.handle.optimizer):  # else the step was one to leave alone
+        elif have_finite_gradients(self.handle.optimizer):  # else the filter skips the step
             kind = type(self.handle.optimizer).__name__
             raise RuntimeError(f"the filter saw no gradient in an optimizer step: the host bypasses {kind}.step()")
 
     def _attach(self, optimizer: Optimizer) -> grokfast.Attachment:
         refuse_optimizer(type(unwrap(optimizer)))
-        if self.handle is not None:  # of an earlier optimizer, as in a search over hyper-parameters
+        if self.handle is not None:  # on an earlier optimizer, as in a search over hyper-parameters
             self.handle.remove()
-        if not isinstance(self.start, int) and not any(COUNT in entry for entry in unwrap(optimizer).state.values()):
-            self.start.streak = self._streak  # a new optimizer begins anew, and so does its first stage
         self.handle = grokfast.attach(optimizer, self.filter, start=self.start, nonfinite=self.nonfinite)
+        if not isinstance(self.start, int) and not self.handle.resumed:
+            self.start.streak = self._streak  # a new optimizer starts with the first stage
         return self.handle
+
+
+def unwrap(optimizer: Any) -> Optimizer:
+    return optimizer.optimizer if isinstance(optimizer, AcceleratedOptimizer) else optimizer
 
 
 def refuse_optimizer(optimizer_cls: type[Optimizer]) -> None:
@@ -170,10 +170,10 @@ def refuse_optimizer(optimizer_cls: type[Optimizer]) -> None:
 
 
 def refuse_host(*, attached_late: bool) -> None:
-    """Raise where Accelerate has been told to train in a way that would bypass the filter or lose its state."""
+    """Raise if Accelerate is set up to train in a way that would bypass the filter or lose its state."""
     host: Any = AcceleratorState()
     if host.distributed_type in ("DEEPSPEED", "MEGATRON_LM"):
-        raise RuntimeError(f"{host.distributed_type} steps by an engine of its own, which would bypass the filter")
+        raise RuntimeError(f"{host.distributed_type} steps in its own engine, which would bypass the filter")
     if host.distributed_type == "FSDP" and host.fsdp_plugin.fsdp_version == 1:
         raise RuntimeError("FSDP version 1 is not supported: use version 2")
     if host.distributed_type == "FSDP" and attached_late:
@@ -182,23 +182,27 @@ def refuse_host(*, attached_late: bool) -> None:
 
 def have_finite_gradients(optimizer: Optimizer) -> bool:
     grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    return all_finite([[grad] for grad in grads])
+    return all(bool(grad.isfinite().all()) for grad in grads)
 
 
-def is_rounded(found: dict[Tensor, dict[str, Any]], handle: grokfast.Attachment) -> bool:
-    """Whether the state adopted had been cast to a smaller dtype: that of the parameters, as optimizers load."""
-    pairs = {(found[p][PREFIX + k].dtype, t.dtype) for p, state in handle.state.items() for k, t in state.items()}
-    return any(torch.promote_types(had, needed) != had for had, needed in pairs)
+def is_rounded(handle: grokfast.Attachment) -> bool:
+    """Whether the adopted state was cast to the dtype of the parameters, as optimizers do when they load."""
+    pairs = [(tensor, p.dtype) for p, state in handle.state.items() for tensor in state.values()]
+    wide = [pair for pair in pairs if torch.promote_types(pair[0].dtype, pair[1]) != pair[1]]
+    return bool(wide) and all(torch.equal(tensor, rounded(tensor, dtype)) for tensor, dtype in wide)
+
+
+def rounded(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    return tensor.to(dtype).to(tensor.dtype)
 
 
 def load_again(handle: grokfast.Attachment, args: TrainingArguments, state: TrainerState) -> None:
-    """Load the optimizer's checkpoint once more, now that the filter is attached and keeps its state from rounding."""
+    """Load the optimizer's checkpoint once more: now that the filter is attached, its state is not rounded."""
     last = Path(args.output_dir or ".", f"checkpoint-{state.global_step}")
     folders = [Path(args.resume_from_checkpoint), last] if args.resume_from_checkpoint else [last]
+    adopted = handle.state
     for path in (folder / "optimizer.pt" for folder in folders):
-        saved = torch.load(path, map_location="cpu", weights_only=True) if path.is_file() else None
-        if saved is not None and is_source(saved, handle):
-            handle.optimizer.load_state_dict(saved)
+        if path.is_file() and loads_as(adopted, handle, torch.load(path, map_location="cpu", weights_only=True)):
             return
     tried = " or ".join(map(str, folders))
     raise RuntimeError(
@@ -207,14 +211,14 @@ def load_again(handle: grokfast.Attachment, args: TrainingArguments, state: Trai
     )
 
 
-def is_source(saved: dict[str, Any], handle: grokfast.Attachment) -> bool:
-    """Whether the state adopted is the saved one, rounded."""
-    keys = [key for group in saved["param_groups"] for key in group["params"]]
-    params = [p for group in handle.optimizer.param_groups for p in group["params"]]
-    entries = dict(zip(params, (saved["state"].get(key, {}) for key in keys), strict=False))
-    return all(
-        PREFIX + name in entries.get(p, {})
-        and torch.equal(entries[p][PREFIX + name].to(p.device, p.dtype).to(tensor.dtype), tensor)
+def loads_as(adopted: dict[Tensor, dict[str, Tensor]], handle: grokfast.Attachment, saved: dict[str, Any]) -> bool:
+    """Load a checkpoint; return whether its filter state, once rounded, is the adopted one."""
+    try:
+        handle.optimizer.load_state_dict(saved)
+    except ValueError:  # it belongs to another model or filter
+        return False
+    return handle.state.keys() == adopted.keys() and all(
+        torch.equal(rounded(tensor, p.dtype), adopted[p][name])
         for p, state in handle.state.items()
         for name, tensor in state.items()
     )

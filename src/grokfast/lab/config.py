@@ -172,10 +172,8 @@ def tuples(values: dict[str, Any]) -> dict[str, Any]:
 
 def flatten(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of a run by dotted name, `optim.lr` say."""
-    parts = {key: value if isinstance(value, dict) else {} for key, value in settings.items()}
-    nested = {
-        f"{part}.{key}": value for part, values in parts.items() if part != "judged" for key, value in values.items()
-    }
+    parts = {part: settings[part] or {} for part in ("task", "filter", "optim", "loop")}
+    nested = {f"{part}.{key}": value for part, values in parts.items() for key, value in values.items()}
     return {**nested, "filter.name": nested.get("filter.name"), "two_stage": settings.get("two_stage")}
 
 

@@ -7,6 +7,7 @@ paper's experiments are all requests; `resolve` is the one way to a `RunConfig`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass
@@ -80,12 +81,12 @@ def options(task: type[TaskConfig], kinds: Iterable[str] = ()) -> dict[str, Opti
             owners.setdefault(flag, []).append(name)
             words = filters.help_of(kind, field.name)
             found.setdefault(flag, Option("filter", field.name, filters.types_of(kind)[field.name], MISSING, words))
-    said = {
-        flag: found[flag]._replace(help=f"{found[flag].help} [{', '.join(names)}]") for flag, names in owners.items()
-    }
-    return {**found, **said, **shared}
+    for flag, names in owners.items():
+        found[flag] = found[flag]._replace(help=f"{found[flag].help} [{', '.join(names)}]")
+    return {**found, **shared}
 
 
+@functools.cache
 def fields_of(part: Literal["optim", "loop", "task"], kind: type[Any]) -> dict[str, Option]:
     hints = get_type_hints(kind)
     return {
@@ -162,7 +163,9 @@ def request_of(config: RunConfig) -> Request:
     """The shortest request that gives this configuration: the settings that depart from the task's usual ones."""
     filter = None if config.filter is None else filters.name_of(config.filter)
     known = options(type(config.task), [filter] if filter else [])
-    first = {"filter": filter, "variant": getattr(config.task, "variant", None), "optimizer": config.optim.optimizer}
+    # Other defaults depend on these.
+    first = {"filter": filter, "optimizer": config.optim.optimizer}
+    first |= {name: getattr(config.task, name) for name in ("variant", "fast") if hasattr(config.task, name)}
     needed = {name: value_of(config, o) for name, o in known.items() if o.part == "filter" and is_required(config, o)}
     start = Request(config.task_name, tuple((k, v) for k, v in {**first, **needed}.items() if v is not None))
     usual = resolve(start)

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from grokfast.optax.checks import Number, check_choice, check_common, check_number
+from grokfast.checks import check_choice
+from grokfast.optax.checks import Number, check_common, check_number
 from grokfast.optax.trees import all_finite, as_real, increment, map_grads, mix, zeros_of
 
 
@@ -35,9 +36,9 @@ def ema(
     Args:
         alpha: memory of the average, in [0, 1). The paper recommends 0.8 to 0.99.
         lamb: gain of the average, >= 0. The paper recommends 0.1 to 5.
-        slow_only: use lamb m alone.
+        slow_only: use lamb m instead of g + lamb m.
         init: `"first"` seeds the average with the first gradient, `"zero"` with zeros.
-        start: number of updates that leave gradients as they are while the average is kept warm.
+        start: number of updates that leave gradients as they are and only keep the average warm.
 
     Returns:
         A transformation to chain before an optimizer.
@@ -71,11 +72,11 @@ def ema(
 
 
 def blend(grad: Any, slow: Any, *, weight: Any, finite: jax.Array) -> Any:
-    """slow + weight (grad - slow), or slow as it is if there is no gradient or not all are `finite`."""
+    """slow + weight (grad - slow), or slow itself if there is no gradient or not all are `finite`."""
     if grad is None:
         return slow
     weight, grad = as_real(weight, slow), grad.astype(slow.dtype)
-    # As torch.lerp, from the nearer end: a weight of 1 gives the gradient bit for bit, and in fp32 the rounding of
+    # Like torch.lerp, from the nearer end: a weight of 1 gives the gradient bit for bit. In fp32 the rounding error of
     # alpha slow + (1 - alpha) grad would be seven times as large at alpha 0.999.
     blended = jnp.where(weight < 0.5, slow + weight * (grad - slow), grad - (1 - weight) * (grad - slow))
     return jnp.where(finite, blended, slow)

@@ -10,17 +10,18 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from grokfast.optax.checks import Number, check_bool, check_choice, check_common, check_count, dtype_name
+from grokfast.checks import check_bool, check_choice
+from grokfast.optax.checks import Number, check_common, check_count, dtype_name
 from grokfast.optax.trees import all_finite, increment, map_grads, mix, zeros_of
 
 
 class MAState(NamedTuple):
-    """State of `ma`; the trees are like the parameters, in float32 at least."""
+    """State of `ma`. The trees are like the parameters, in float32 at least."""
 
     seen: jax.Array  # number of gradients
-    window: Any  # (window_size, ...), a ring; the place to write next holds nothing of use
+    window: Any  # (window_size, ...), a ring; the slot to write next holds no valid gradient
     rest: Any  # sum of the window_size - 1 newest gradients
-    fresh: Any  # sum of what this lap of the ring has written
+    fresh: Any  # sum of the gradients written in this lap of the ring
 
 
 class Ring(NamedTuple):
@@ -46,19 +47,19 @@ def ma(
 
     total <- total - oldest + g,  g <- g + lamb total / window_size
 
-    A step costs the same for every window size. A sum gathered afresh during each lap of the ring takes over at its
-    end, so that a rounding error lives for two windows at most.
+    A step costs the same for every window size. A second sum starts from zero with each lap of the ring and replaces
+    the first at its end, so that a rounding error lasts two windows at most.
 
     Args:
-        window_size: number of gradients averaged, >= 1; the memory is that of `window_size + 2` gradients.
+        window_size: number of gradients averaged, >= 1; takes the memory of `window_size + 2` gradients.
         lamb: gain of the mean, >= 0.
-        slow_only: use lamb * mean alone.
-        warmup: leave gradients as they are until the window is full, as the released code does; False averages
-            what is there, as Algorithm 1 reads.
-        reduction: `"mean"`, or `"sum"` for the undivided window.
-        window_dtype: dtype of the stored window, None for that of the state. `"bfloat16"` halves the memory; each
+        slow_only: use lamb * mean instead of g + lamb * mean.
+        warmup: leave gradients as they are until the window is full, like the released code; False averages the
+            gradients seen so far, like Algorithm 1.
+        reduction: `"mean"` or `"sum"` of the window.
+        window_dtype: dtype of the stored window, None for the state's dtype. `"bfloat16"` halves the memory; each
             stored gradient is then rounded to 8 bits of mantissa.
-        start: number of updates that leave gradients as they are while the window is filled.
+        start: number of updates that leave gradients as they are and only fill the window.
 
     Returns:
         A transformation to chain before an optimizer.
@@ -99,10 +100,10 @@ def ma(
 
 
 def push(grad: Any, window: Any, rest: Any, fresh: Any, *, place: jax.Array, finite: jax.Array) -> Ring:
-    """Put a gradient in its place of the ring, or leave all as it is if not all are `finite`.
+    """Write a gradient into its slot of the ring, or change nothing if not all are `finite`.
 
-    The ring is written first and read after: a compiler that finds a read before the write may copy the window. Hence
-    the next gradient to leave it is subtracted now, and not when it is overwritten.
+    The ring is written first and read later: a compiler that finds a read before the write may copy the window. Hence
+    the oldest gradient is subtracted now, not when it is overwritten.
     """
     if grad is None:
         return Ring(window, rest, fresh, None)
@@ -110,7 +111,7 @@ def push(grad: Any, window: Any, rest: Any, fresh: Any, *, place: jax.Array, fin
     newest = jnp.where(finite, grad.astype(window.dtype), 0)
     window = jax.lax.dynamic_update_index_in_dim(window, newest, place, 0)
     leaving = jax.lax.dynamic_index_in_dim(window, (place + 1) % size, keepdims=False).astype(rest.dtype)
-    # Added as stored, not as it came: what is subtracted later must be what was added.
+    # Added as stored, not as it came: the value subtracted later must be the value added.
     total, gathered = rest + newest.astype(rest.dtype), fresh + newest.astype(rest.dtype)
     lap_ends = place == size - 1
     total, gathered = jnp.where(lap_ends, gathered, total), jnp.where(lap_ends, 0, gathered)

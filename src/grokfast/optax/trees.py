@@ -24,7 +24,7 @@ def mix(grads: Any, slow: Any, lamb: Any, slow_only: bool, active: jax.Array, di
 
 
 def map_grads(function: Callable[..., Any], grads: Any, *trees: Any) -> Any:
-    """Map over `grads` and trees of its shape; None is a leaf: a parameter without a gradient."""
+    """Map over `grads` and trees of the same shape; None is a leaf: a parameter without a gradient."""
     return jax.tree.map(function, grads, *trees, is_leaf=lambda x: x is None)
 
 
@@ -36,13 +36,13 @@ def zeros_of(params: Any, *leading: int, dtype: Any = None) -> Any:
         own = jnp.result_type(p)
         wide = own if jnp.issubdtype(own, jnp.inexact) and own.itemsize >= 4 else jnp.float32
         like = jnp.zeros_like(p, dtype=wide if dtype is None else dtype)
-        return jnp.broadcast_to(like, (*leading, *like.shape))  # takes the sharding along
+        return jnp.broadcast_to(like, (*leading, *like.shape))  # keeps the sharding
 
     return jax.tree.map(zeros, params)
 
 
 def as_real(value: Any, like: jax.Array) -> jax.Array:
-    """A hyper-parameter in the precision of the state, whatever it was injected as."""
+    """A hyper-parameter in the precision of the state, whatever its own dtype."""
     return jnp.asarray(value, jnp.finfo(like.dtype).dtype)
 
 

@@ -28,10 +28,10 @@ def test_no_evaluation_is_censored_at_zero() -> None:
     assert first_crossing([], []) == stable_crossing([], []) == Crossing(0, None)
 
 
-def test_training_and_validation_cross_one_by_one() -> None:
-    rows = [row(10, 0.01, 0.01), row(20, 0.99, 0.5), row(30, 0.96, 0.93), row(40, 1.0, 0.96)]
+def test_training_and_validation_cross_on_their_own() -> None:
+    rows = [row(10, 0.01, 0.01), row(20, 0.99, 0.5), row(30, 0.96, 0.97), row(40, 1.0, 0.9), row(50, 1.0, 0.96)]
     found = crossings(rows, 0.95, "accuracy")
-    assert (found["train"], found["first"]) == (Crossing(10, 20), Crossing(30, 40))
+    assert found == {"first": Crossing(20, 30), "stable": Crossing(40, 50), "train": Crossing(10, 20)}
 
 
 def test_regression_has_no_accuracy_to_cross() -> None:

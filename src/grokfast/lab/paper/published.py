@@ -58,9 +58,9 @@ class PaperArm(NamedTuple):
         return f"{self.published.steps:,}" if self.published.steps else ""
 
 
-# Table 2 is headed "l2 Distances (x1000)". l2 norms of any scale they cannot be: AC is longer than AB + BC in both
-# columns. Mean squared differences times 1000 can: measured like that, seed 0 of ours has AB = 1.00 as Baseline and 8.01
-# as Grokfast-MA (l2 norms of 20.5 and 58.2). C of the baseline is at 300,000 steps; for Grokfast no step is given.
+# Table 2 is headed "l2 Distances (x1000)". They cannot be l2 norms of any scale: AC is longer than AB + BC in both
+# columns. They can be mean squared differences times 1000: measured like that, our seed 0 has AB = 1.00 as Baseline and
+# 8.01 as Grokfast-MA (l2 norms of 20.5 and 58.2). C of the baseline is at 300,000 steps; for Grokfast no step is given.
 # 0.97 +- 2.2 is odd: no five values >= 0 of that mean deviate by more than 0.97 * sqrt(5) = 2.17. "Grokfast" is the run
 # of Figure 1, 50.49 times as fast as the baseline: 39,890 / 790 steps, Grokfast-MA in Table 3.
 BASELINE_DISTANCES = Distance(0.97, 2.2), Distance(563.7, 199.4), Distance(570.7, 199.8)

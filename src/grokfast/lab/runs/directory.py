@@ -2,7 +2,7 @@
 
     config.json        the resolved configuration
     environment.json   versions, hardware, commit
-    metrics.jsonl      one line per evaluation, appended
+    metrics.jsonl      one line per evaluation, appended; metrics.jsonl.xz in an archive
     checkpoints/       the last two; STEP.json holds the hash of STEP.pt and the length of metrics.jsonl at that moment
     model.pt           the final weights
     summary.json       written last: present means complete
@@ -12,6 +12,7 @@ Looking at a run needs no torch and imports no code that the run names; only `co
 
 from __future__ import annotations
 
+import lzma
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from grokfast.lab.tasks.base import Measure
 
 Status = Literal["complete", "incomplete"]
+METRICS, PACKED = "metrics.jsonl", "metrics.jsonl.xz"
 
 
 class RunError(Exception):
@@ -94,15 +96,17 @@ class Run:
     @property
     def rows(self) -> list[Row]:
         """The evaluations so far; a last line that a kill cut short does not count."""
-        path = self.path / "metrics.jsonl"
+        path = self.path / METRICS
+        if not path.exists():
+            path = self.path / PACKED
         if not path.exists():
             return []
         now = path.stat().st_size, path.stat().st_mtime_ns
         if self._known is None or self._known[0] != now:
-            lines = path.read_bytes().split(b"\n")[:-1]
             try:
-                self._known = now, [row_from_json(line) for line in lines]
-            except (ValueError, TypeError) as error:
+                content = lzma.decompress(path.read_bytes()) if path.name == PACKED else path.read_bytes()
+                self._known = now, [row_from_json(line) for line in content.split(b"\n")[:-1]]
+            except (ValueError, TypeError, lzma.LZMAError) as error:
                 raise RunError(f"{path} is damaged: {error}") from error
         return list(self._known[1])
 

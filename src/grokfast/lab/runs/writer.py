@@ -20,6 +20,7 @@ import filelock
 import torch
 
 from grokfast.lab.config import RunConfig, fingerprint, title, to_json
+from grokfast.lab.own_code import is_own_code
 from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.files import read_json, write_atomically, write_json
 from grokfast.lab.runs.metrics import Row, row_to_json
@@ -27,7 +28,19 @@ from grokfast.lab.runs.metrics import Row, row_to_json
 
 def run_path(config: RunConfig, directory: str | Path) -> Path:
     """Where a configuration's run lives: one directory per distinct configuration."""
-    return Path(directory) / f"{title(config)}-{fingerprint(config)}"
+    path = Path(directory) / f"{title(config)}-{fingerprint(config)}"
+    return path if path.exists() else find_old_path(config, Path(directory)) or path
+
+
+def find_old_path(config: RunConfig, directory: Path) -> Path | None:
+    """The run of the same configuration under the name that version 0.1 gave it."""
+    if is_own_code(config.task_name):  # it knew none, and a path is no pattern
+        return None
+    for path in directory.glob(f"{config.task_name}-*-s{config.loop.seed}-????????/config.json"):
+        with contextlib.suppress(RunError, OSError, ValueError):
+            if "version" not in read_json(path) and fingerprint(Run(path.parent).config) == fingerprint(config):
+                return path.parent
+    return None
 
 
 def create_run(config: RunConfig, directory: str | Path, environment: dict[str, Any]) -> Run:

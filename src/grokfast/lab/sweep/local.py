@@ -1,44 +1,67 @@
-"""A sweep on one machine: worker processes that live as long as there is work.
+"""A sweep on one machine: worker processes that run as long as there is work.
 
-The workers go on while the process that started them takes part in the sweep. When it is interrupted it leaves, and
-each worker stops at its next evaluation, with a checkpoint; so do they when it is killed.
+Workers continue while the process that started them is a member of the sweep. When it is interrupted it leaves, and
+each worker stops at its next evaluation, with a checkpoint. The same happens when it is killed.
 """
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
+from functools import partial
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from typing import NamedTuple
 
 from grokfast.lab.runs.directory import RunError
-from grokfast.lab.sweep.members import join, lives
+from grokfast.lab.sweep.members import is_alive, join
+from grokfast.lab.sweep.spec import OwnCode
 from grokfast.lab.sweep.study import ATTEMPTS, Sweep, Tally
 from grokfast.lab.sweep.trial import carry_out
-from grokfast.lab.commands.terminal import complain, one_line, plain_warnings, stop_on_interrupt
+from grokfast.lab.training.interrupt import block_interrupts, stop_on_interrupt
+from grokfast.lab.training.messages import Tell, one_line, plain_warnings
 
-POLL = 0.5  # seconds between looks at what the others do
+POLL = 0.5  # seconds between looks at the others
 
 
-def cores() -> int:
+class Orders(NamedTuple):
+    """What a worker process must know; `code` was named by the person who started it."""
+
+    folder: Path
+    leader: str
+    code: OwnCode
+    tell: Tell  # found by its name in the worker: a function of a module
+    command: list[str] | None
+
+
+def count_cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def run_local(sweep: Sweep, workers: int, show: Callable[[Tally], None], command: list[str] | None = None) -> bool:
-    """Train all that is left with so many processes; False if interrupted, then with checkpoints left."""
+def ignore(line: str) -> None:
+    """Tell nobody."""
+
+
+def run_local(
+    sweep: Sweep,
+    workers: int,
+    show: Callable[[Tally], None],
+    tell: Tell = ignore,
+    command: list[str] | None = None,
+) -> bool:
+    """Train everything that is left with this many processes; False if interrupted, which leaves checkpoints."""
     processes: list[SpawnProcess] = []
     try:
         with stop_on_interrupt() as interrupted:
             with join(sweep.folder) as leader:
-                arguments = (sweep.folder, leader, command)
-                supervise(sweep, processes, min(workers, sweep.tally().left), arguments, show, interrupted)
+                orders = Orders(sweep.folder, leader, sweep.spec.own_code, tell, command)
+                supervise(sweep, processes, min(workers, sweep.tally().left), orders, show, interrupted)
             for process in processes:
                 process.join()
             return not interrupted()
@@ -51,12 +74,12 @@ def supervise(
     sweep: Sweep,
     processes: list[SpawnProcess],
     workers: int,
-    arguments: tuple[Path, str, list[str] | None],
+    orders: Orders,
     show: Callable[[Tally], None],
     interrupted: Callable[[], bool],
 ) -> None:
-    """Keep so many workers going until none finds work; one that died is replaced, for others may take what it had."""
-    processes += [start(arguments) for _ in range(workers)]
+    """Keep this many workers running until none finds work; one that died is replaced, and its run taken again."""
+    processes += [start(orders) for _ in range(workers)]
     deaths, left = 0, sweep.tally().left
     while processes and not interrupted():
         multiprocessing.connection.wait([p.sentinel for p in processes], timeout=POLL)
@@ -70,50 +93,36 @@ def supervise(
             if process.exitcode and not interrupted():
                 deaths += 1
                 if deaths > ATTEMPTS * workers:
-                    raise RunError(f"workers die one after the other, the last with exit code {process.exitcode}")
-                processes.append(start(arguments))
+                    raise RunError(f"workers keep dying, the last one with exit code {process.exitcode}")
+                processes.append(start(orders))
 
 
-def start(arguments: tuple[Path, str, list[str] | None]) -> SpawnProcess:
-    with deaf_to_interrupts():
-        process = multiprocessing.get_context("spawn").Process(target=work, args=arguments, daemon=True)
+def start(orders: Orders) -> SpawnProcess:
+    with block_interrupts():
+        process = multiprocessing.get_context("spawn").Process(target=work, args=(orders,), daemon=True)
         process.start()
     return process
 
 
-@contextlib.contextmanager
-def deaf_to_interrupts() -> Generator[None]:
-    """Processes started here do not hear Ctrl-C, not even while they import; we hear it afterwards."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def work(folder: Path, leader: str, command: list[str] | None) -> None:
-    """What a worker process does: one run after the other, as long as there are any and its leader is there."""
+def work(orders: Orders) -> None:
+    """The life of a worker process: one run after the other, as long as there are any and its leader is alive."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with Sweep(folder) as sweep, sweep.joined(), plain_warnings():
-            while lives(folder, leader):
-                claim = sweep.claim()
-                if claim is not None:
-                    ending = carry_out(
-                        sweep.spec,
-                        claim.point,
-                        sweep.runs,
-                        should_stop=lambda: not lives(folder, leader),
-                        command=command,
-                    )
-                    sweep.finish(claim, ending)
-                elif sweep.tally().left == 0:
-                    return
-                else:
-                    time.sleep(POLL)
-    except (RunError, OSError) as error:
-        complain(f"error: {one_line(error)}")
+        orders.code.load()
+        with Sweep(orders.folder) as sweep, sweep.joined(), plain_warnings(orders.tell):
+            work_on(sweep, orders, lambda: not is_alive(orders.folder, orders.leader))
+    except (RunError, ValueError, OSError) as error:
+        orders.tell(f"error: {one_line(error)}")
         sys.exit(1)
+
+
+def work_on(sweep: Sweep, orders: Orders, should_stop: Callable[[], bool]) -> None:
+    run = partial(carry_out, should_stop=should_stop, tell=orders.tell, command=orders.command)
+    while not should_stop():
+        claim = sweep.claim()
+        if claim is not None:
+            sweep.finish(claim, run(sweep.spec, claim.point, sweep.runs))
+        elif sweep.tally().left == 0:
+            return
+        else:
+            time.sleep(POLL)

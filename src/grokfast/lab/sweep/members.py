@@ -1,4 +1,4 @@
-"""Who takes part in a sweep: each process holds a lock of the system, which its end frees, however sudden it is."""
+"""Who takes part in a sweep: each process holds a file lock, which the system releases however the process ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOLDER = "members"
 
 @contextmanager
 def join(folder: Path) -> Generator[str]:
-    """Take part; gives the name under which others can see whether this process lives."""
+    """Take part; gives the name under which others can see whether this process is alive."""
     name = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"
     path = folder / FOLDER / name
     path.parent.mkdir(exist_ok=True)
@@ -26,7 +26,7 @@ def join(folder: Path) -> Generator[str]:
         path.unlink(missing_ok=True)
 
 
-def lives(folder: Path, name: str | None) -> bool:
+def is_alive(folder: Path, name: str | None) -> bool:
     """Whether the process that joined under this name still takes part."""
     path = folder / FOLDER / (name or "")
     if not path.is_file():
@@ -38,7 +38,7 @@ def lives(folder: Path, name: str | None) -> bool:
         return True
 
 
-def forget_the_dead(folder: Path) -> None:
+def remove_dead_members(folder: Path) -> None:
     for path in (folder / FOLDER).glob("*"):
-        if not lives(folder, path.name):
+        if not is_alive(folder, path.name):
             path.unlink(missing_ok=True)

@@ -6,24 +6,51 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
-from grokfast.lab.config import RunConfig, best_device, from_json, to_json, tuples
-from grokfast.lab.runs.directory import RunError, read_json, write_json
-from grokfast.lab.sweep.space import Choices, Dimension, Point, Range, check_influence, configure, ends
+from grokfast.lab.config import RunConfig, tuples
+from grokfast.lab.filters import FILTERS, find_filter
+from grokfast.lab.own_code import is_own_code
+from grokfast.lab.request import Request, resolve
+from grokfast.lab.runs.directory import RunError
+from grokfast.lab.runs.files import read_json, write_json
+from grokfast.lab.sweep.space import Choices, Dimension, Point, Range, ends
+from grokfast.lab.tasks import TASKS, find_task
 
 Objective = Literal["stable", "first", "accuracy", "loss", "seconds"]
 Search = Literal["grid", "tpe"]
 FILE = "sweep.json"
+VERSION = 2  # of sweep.json
+
+
+class OwnCode(NamedTuple):
+    """Classes of the user's own, by the names that a person typed."""
+
+    tasks: tuple[str, ...] = ()
+    filters: tuple[str, ...] = ()
+
+    def load(self) -> None:
+        for name in self.tasks:
+            find_task(name)
+        for name in self.filters:
+            find_filter(name)
+
+    @property
+    def flags(self) -> list[str]:
+        """The words that name them on a command line."""
+        named = [*(("--task", name) for name in self.tasks), *(("--filter", name) for name in self.filters)]
+        return [word for pair in named for word in pair]
 
 
 @dataclass(frozen=True)
 class Spec:
     """Everything that determines which runs a sweep consists of."""
 
-    base: RunConfig
+    base: Request
     dimensions: tuple[Dimension, ...]
     seeds: tuple[int, ...] = (0,)
     objective: Objective = "stable"
@@ -31,42 +58,63 @@ class Spec:
     trials: int | None = None  # settings that a search tries
     prune: bool = False
 
+    def settings(self) -> list[tuple[tuple[str, Any], ...]]:
+        """All settings of a grid, or the corners of a search."""
+        return list(itertools.product(*([(d.name, value) for value in ends(d)] for d in self.dimensions)))
+
     def points(self) -> list[Point]:
-        """All runs of a grid, seed by seed: the picture is whole, if thin, after the first."""
-        lists = [[(d.name, value) for value in ends(d)] for d in self.dimensions]
-        settings = list(itertools.product(*lists))
-        return [Point(setting, seed) for seed in self.seeds for setting in settings]
+        """All runs of a grid, seed by seed: the picture is complete, if thin, after the first."""
+        return [Point(setting, seed) for seed in self.seeds for setting in self.settings()]
 
     def config(self, point: Point) -> RunConfig:
         """The configuration of one run."""
-        return configure(self.base, point)
+        return resolve(self.base.having(**dict(point.setting), seed=point.seed))
 
     @property
     def total(self) -> int:
         """The number of runs."""
         return len(self.points()) if self.search == "grid" else len(self.seeds) * (self.trials or 0)
 
+    @property
+    def own_code(self) -> OwnCode:
+        """The classes of the user's own that its runs need."""
+        varied = [value for d in self.dimensions if d.name == "filter" for value in ends(d)]
+        filters = [name for name in (self.base.get("filter"), *varied) if name is not None and is_own_code(name)]
+        return OwnCode((self.base.task,) if is_own_code(self.base.task) else (), tuple(filters))
+
 
 def settle(spec: Spec) -> Spec:
-    """Put in what must be the same in every process that joins: the device, and where data lies; then check."""
-    loop = spec.base.loop
-    device = best_device() if loop.device == "auto" else loop.device
-    data_dir = None if loop.data_dir is None else str(Path(loop.data_dir).absolute())
-    base = dataclasses.replace(spec.base, loop=dataclasses.replace(loop, device=device, data_dir=data_dir))
-    settled = dataclasses.replace(spec, base=base)
-    check(settled)
-    return settled
+    """Check a sweep and fix what must be the same in every process that joins: device, threads, place of the data."""
+    check(spec)
+    loop = spec.config(spec.points()[0]).loop
+    same = {"device": loop.device, "threads": loop.threads, "data_dir": loop.data_dir}
+    base = spec.base.having(**{name: value for name, value in same.items() if value is not None})
+    return dataclasses.replace(spec, base=Request(base.task, tuple(sorted(base.values))))
+
+
+def with_threads(spec: Spec, threads: int) -> Spec:
+    return dataclasses.replace(spec, base=spec.base.having(threads=threads))
 
 
 def check(spec: Spec) -> None:
-    """Raise ValueError where a sweep cannot be run; each run of a grid is checked, of a search its corners."""
+    """Raise ValueError where a sweep cannot be run: each setting of a grid is checked, or the corners of a search."""
     names = [d.name for d in spec.dimensions]
     if not names:
         raise ValueError("a sweep needs --grid, --range or --preset, got none")
-    if len(set(names)) < len(names):
-        raise ValueError(f"each field must be varied once, got {', '.join(names)}")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"{twice[0]} must be varied once, got it twice")
+    if fixed := [name for name in names if name in dict(spec.base.values)]:
+        raise ValueError(f"{fixed[0]} must be either fixed or varied, got --{fixed[0].replace('_', '-')} as well")
     if not spec.seeds:
         raise ValueError("seeds must be >= 1, got 0")
+    check_search(spec)
+    if spec.objective == "accuracy" and find_task(spec.base.task).measure != "accuracy":
+        raise ValueError(f"objective accuracy needs a task with an accuracy, got {spec.base.task}")
+    for setting in spec.settings():
+        spec.config(Point(setting, spec.seeds[0]))
+
+
+def check_search(spec: Spec) -> None:
     ranges = [d.name for d in spec.dimensions if isinstance(d, Range)]
     if spec.search == "grid" and ranges:
         raise ValueError(f"range needs --search tpe, got {ranges[0]} without it")
@@ -74,56 +122,76 @@ def check(spec: Spec) -> None:
         raise ValueError(f"trials needs --search tpe, got {spec.trials} without it")
     if spec.search == "tpe" and (spec.trials is None or spec.trials < 1):
         raise ValueError(f"search tpe needs trials >= 1, got {spec.trials}")
-    if spec.objective == "accuracy" and spec.base.task.defaults().measure != "accuracy":
-        raise ValueError(f"objective accuracy needs a task with an accuracy, got {spec.base.task_name}")
-    for point in spec.points():
-        spec.config(point)
-    check_influence(spec.base, spec.dimensions)
 
 
 # As JSON ------------------------------------------------------------------------------------------------------------
 
 
 def spec_to_json(spec: Spec) -> dict[str, Any]:
-    plain = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec)}
-    return {**plain, "base": to_json(spec.base), "dimensions": [dataclasses.asdict(d) for d in spec.dimensions]}
+    plain = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
+    base = {"task": spec.base.task, "values": dict(spec.base.values)}
+    dimensions = [dataclasses.asdict(d) for d in spec.dimensions]
+    return {"version": VERSION, **plain, "base": base, "dimensions": dimensions}
 
 
 def spec_from_json(data: dict[str, Any]) -> Spec:
     """The specification that `spec_to_json` made; ValueError if it is none of ours."""
+    check_version(data)
     try:
-        dimensions = tuple(
-            Choices(d["name"], tuple(tuple(v) if isinstance(v, list) else v for v in cast(list[Any], d["values"])))
-            if "values" in d
-            else Range(**d)
-            for d in data["dimensions"]
-        )
-        values: dict[str, Any] = {**tuples(data), "base": from_json(data["base"]), "dimensions": dimensions}
-        spec = Spec(**values)
-    except (KeyError, TypeError) as error:
+        plain = {name: value for name, value in tuples(data).items() if name != "version"}
+        plain["base"] = Request(data["base"]["task"], tuple(tuples(data["base"]["values"]).items()))
+        plain["dimensions"] = tuple(dimension_from_json(d) for d in data["dimensions"])
+        spec = Spec(**plain)
+    except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a sweep of this version: {error}") from error
+    if not isinstance(spec.base.task, str) or not isinstance(spec.base.get("filter"), str | None):
+        raise ValueError("not a sweep of this version: task and filter must be names")
     if spec.objective not in get_args(Objective) or spec.search not in get_args(Search):
         raise ValueError(f"not a sweep of this version: {spec.search}, {spec.objective}")
     return spec
 
 
-def name_of(spec: Spec) -> str:
-    """A directory name: the same for the same command, whatever number of threads the machine suggests."""
+def dimension_from_json(data: dict[str, Any]) -> Dimension:
+    if "values" not in data:
+        return Range(**data)
+    values: list[Any] = data["values"]
+    return Choices(data["name"], tuple(tuple(v) if isinstance(v, list) else v for v in values))
+
+
+def check_version(data: dict[str, Any]) -> None:
+    if "version" not in data and "base" in data and "dimensions" in data:
+        raise ValueError(
+            "not of this version but of 0.1: its runs can still be reported, the sweep itself must be started again"
+        )
+    if data.get("version", VERSION) != VERSION:
+        raise ValueError(f"not of this version: its version must be {VERSION}, got {data['version']}")
+
+
+# In a directory -----------------------------------------------------------------------------------------------------
+
+
+def directory_name(spec: Spec) -> str:
+    """The same for the same command, whatever number of threads the machine suggests."""
     data = spec_to_json(spec)
-    del data["base"]["loop"]["threads"]
+    data["base"]["values"].pop("threads", None)
     digits = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:8]
-    return "-".join([spec.base.task_name, *(d.name for d in spec.dimensions), digits])
+    task = re.sub(r"\W+", "_", spec.base.task.rpartition("/")[2])
+    return "-".join([task, *(d.name for d in spec.dimensions), digits])
 
 
 def load_spec(folder: Path) -> Spec:
-    """The specification of the sweep in a directory."""
+    """The specification of the sweep in a directory. Code that it names must be loaded already: a file loads none."""
     path = folder / FILE
     if not path.exists():
         raise RunError(f"there is no sweep in {folder}: {path} is missing")
     try:
-        return spec_from_json(read_json(path))
+        spec = spec_from_json(read_json(path))
     except ValueError as error:
         raise RunError(f"{path}: {error}") from error
+    code = spec.own_code
+    if set(code.tasks) - set(TASKS) or set(code.filters) - set(FILTERS):
+        raise RunError(f"{path} needs code of your own, which must be named again: give {shlex.join(code.flags)}")
+    return spec
 
 
 def save_spec(spec: Spec, folder: Path, *, threads_given: bool = True) -> Spec:
@@ -134,8 +202,7 @@ def save_spec(spec: Spec, folder: Path, *, threads_given: bool = True) -> Spec:
     if (folder / FILE).exists():
         begun = load_spec(folder)
         if not threads_given:
-            loop = dataclasses.replace(spec.base.loop, threads=begun.base.loop.threads)
-            spec = dataclasses.replace(spec, base=dataclasses.replace(spec.base, loop=loop))
+            spec = with_threads(spec, begun.base.get("threads"))
         if spec != begun:
             raise RunError(f"{folder} holds another sweep: {differences(begun, spec)}")
         return begun
@@ -145,15 +212,14 @@ def save_spec(spec: Spec, folder: Path, *, threads_given: bool = True) -> Spec:
 
 
 def differences(begun: Spec, asked: Spec) -> str:
-    old, new = flat(spec_to_json(begun)), flat(spec_to_json(asked))
+    old, new = flatten(spec_to_json(begun)), flatten(spec_to_json(asked))
     differing = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     return "; ".join(f"{key} is {old.get(key, 'not there')}, got {new.get(key, 'none')}" for key in differing)
 
 
-def flat(data: dict[str, Any]) -> dict[str, str]:
+def flatten(data: dict[str, Any]) -> dict[str, str]:
     """The values of a specification by name, as text."""
-    parts = {k: v for part in data["base"].values() if isinstance(part, dict) for k, v in part.items()}
     lists = {d["name"]: {k: v for k, v in d.items() if k != "name"} for d in data["dimensions"]}
     rest = {k: v for k, v in data.items() if k not in ("base", "dimensions")}
-    merged = {**parts, "task": data["base"]["task_name"], **rest, **lists}
+    merged = {"task": data["base"]["task"], **data["base"]["values"], **rest, **lists}
     return {key: json.dumps(value) for key, value in merged.items()}

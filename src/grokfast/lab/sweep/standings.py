@@ -1,103 +1,119 @@
-"""What came of a sweep, from its run directories: each setting over its seeds, the best first."""
+"""The results of a sweep, from its run directories: each setting over its seeds, the best first."""
 
 from __future__ import annotations
 
 import math
-import statistics
 from typing import Any, NamedTuple
 
-from rich.table import Table
-
-from grokfast.lab.compare.results import cell
-from grokfast.lab.sweep.objective import BEYOND, crossing_of, value_of
+from grokfast.lab.compare.seeds import Bound, Spread, has_diverged, spread_of, steps_of
+from grokfast.lab.runs.directory import Run
+from grokfast.lab.runs.metrics import best
 from grokfast.lab.sweep.space import Point
 from grokfast.lab.sweep.spec import Objective, Spec
 from grokfast.lab.sweep.study import Sweep, Tally
 
 HEADINGS = {
-    "stable": "steps to the level for good",
-    "first": "steps to the level",
-    "accuracy": "final accuracy",
-    "loss": "best loss",
-    "seconds": "seconds to the level for good",
+    "stable": "steps to {level} for good",
+    "first": "steps to {level}",
+    "accuracy": "final validation accuracy",
+    "loss": "best validation loss",
+    "seconds": "seconds to {level} for good",
 }
+UNKNOWN = Bound(math.inf, False)  # of a run that was pruned, failed or has no such number
 
 
 class Standing(NamedTuple):
-    """A setting and what its runs gave; a run that was pruned counts as worse than any."""
+    """A setting and the numbers of its runs, by seed, smaller is better: accuracies have their sign turned."""
 
     setting: dict[str, Any]
-    budget: int
+    points: list[Point]
+    bounds: list[Bound]
     complete: int
-    censored: int
     pruned: int
     failed: int
-    values: list[float]  # to be made smaller, the best first
-    limit: float  # values above it are not measured, only ranked
 
     @property
-    def median(self) -> float:
-        if not self.values:
-            return math.inf
-        high = statistics.median_high(self.values)  # no mean of a value measured and one that is not
-        return high if high > self.limit else statistics.median(self.values)
+    def spread(self) -> Spread:
+        return spread_of(self.bounds)
+
+    @property
+    def censored(self) -> int:
+        """How many complete runs did not get there."""
+        return self.spread.censored - self.pruned - self.failed
 
 
-def standings(sweep: Sweep, tally: Tally) -> list[Standing]:
+def rank_settings(sweep: Sweep, tally: Tally) -> list[Standing]:
     """All settings, the best first."""
-    seeds: dict[tuple[tuple[str, Any], ...], list[Point]] = {}
+    by_setting: dict[tuple[tuple[str, Any], ...], list[Point]] = {}
     for point in sweep.points(sweep.trials()):
-        seeds.setdefault(point.setting, []).append(point)
-    found = [standing(sweep, tally, points) for points in seeds.values()]
-    return sorted(found, key=lambda s: (s.median, s.failed))
+        by_setting.setdefault(point.setting, []).append(point)
+    found = [make_standing(sweep, tally, points) for points in by_setting.values()]
+    return sorted(found, key=lambda standing: (standing.spread.order, standing.failed))
 
 
-def standing(sweep: Sweep, tally: Tally, points: list[Point]) -> Standing:
-    spec, runs = sweep.spec, [sweep.run(point) for point in points]
-    done = [run for run in runs if run.status == "complete"]
-    values = [value_of(run.config, run.rows, spec.objective) for run in done]
-    pruned = sum(p in tally.pruned and run.status != "complete" for p, run in zip(points, runs, strict=True))
-    censored = sum(crossing_of(run.config, run.rows, spec.objective).censored for run in done)
-    budget = spec.config(points[0]).loop.steps or 0
-    failed = sum(point in tally.failed for point in points)
-    whole = sorted([*values, *[math.inf] * pruned])
-    limit = {"stable": budget, "first": budget, "seconds": BEYOND}.get(spec.objective, math.inf)
-    return Standing(dict(points[0].setting), budget, len(done), censored, pruned, failed, whole, limit)
+def make_standing(sweep: Sweep, tally: Tally, points: list[Point]) -> Standing:
+    runs = {point: sweep.run(point) for point in points}
+    done = {point: run for point, run in runs.items() if run.status == "complete"}
+    pruned = [point for point in points if point in tally.pruned and point not in done]
+    failed = [point for point in points if point in tally.failed and point not in done]
+    known = [point for point in points if point in (*done, *pruned, *failed)]
+    bounds = [bound_of(done[point], sweep.spec.objective) if point in done else UNKNOWN for point in known]
+    return Standing(dict(points[0].setting), points, bounds, len(done), len(pruned), len(failed))
+
+
+def bound_of(run: Run, objective: Objective) -> Bound:
+    """What a complete run says about its number: the number itself, or what it is above."""
+    rows = run.rows
+    match objective:
+        case "first" | "stable":
+            return steps_of(run, objective)
+        case "seconds":
+            step = run.crossing("stable").step
+            if step is None:
+                return UNKNOWN if has_diverged(run) else Bound(rows[-1].seconds, False)
+            return Bound(next(row.seconds for row in rows if row.step == step))
+        case "accuracy":
+            accuracy = rows[-1].val_accuracy
+            return UNKNOWN if accuracy is None or math.isnan(accuracy) else Bound(-accuracy)
+        case "loss":
+            lowest = best(rows, "loss")
+            return UNKNOWN if lowest is None else Bound(lowest.value)
 
 
 def heading(spec: Spec) -> str:
-    """What settings are ranked by. Of a run that stops at the level nobody knows whether it would have stayed."""
-    stops = spec.base.loop.until is not None and not spec.base.loop.extra_steps
-    return HEADINGS[spec.objective].removesuffix(" for good" if stops else "-")
+    """What settings are ranked by. A run that stops at its level does not show whether it would have stayed there."""
+    configs = [spec.config(Point(setting, spec.seeds[0])) for setting in spec.settings()]
+    levels = {f"validation {config.task.measure} {config.level:g}" for config in configs}
+    words = HEADINGS[spec.objective].format(level=levels.pop() if len(levels) == 1 else "its level")
+    stops = all(config.loop.until is not None and not config.loop.extra_steps for config in configs)
+    return words.removesuffix(" for good") if stops else words
 
 
-def standings_table(found: list[Standing], spec: Spec, top: int) -> Table:
-    """The best settings, with the median and the range over seeds."""
-    table = Table(box=None, header_style="bold", pad_edge=False, title=f"the best settings by {heading(spec)}")
-    failures = any(s.failed for s in found)
-    prunings = any(s.pruned for s in found)
-    also = (["pruned"] if prunings else []) + (["failed"] if failures else [])
-    for column in (*(found[0].setting if found else []), "runs", "median", "from", "to", "censored", *also):
-        table.add_column(column, justify="right", overflow="fold")
-    for s in found[:top]:
-        numbers = [text(v, s, spec.objective) for v in (s.median, *(s.values[:1] + s.values[-1:] or [math.inf] * 2))]
-        counts = [str(n) for n, shown in ((s.pruned, prunings), (s.failed, failures)) if shown]
-        table.add_row(*map(cell, s.setting.values()), str(s.complete), *numbers, str(s.censored), *counts)
-    return table
+def bound_text(bound: Bound, objective: Objective) -> str:
+    """A number as a person reads it.
 
-
-def text(value: float, s: Standing, objective: Objective) -> str:
-    """A value as a person reads it; what lies beyond the limit is not known."""
-    if math.isinf(value):
+    >>> bound_text(Bound(1200, False), "stable"), bound_text(Bound(-0.75), "accuracy"), bound_text(UNKNOWN, "loss")
+    ('> 1,200', '0.75', '-')
+    """
+    if math.isinf(bound.value):
         return "-"
-    if value > s.limit:
-        return "not reached" if objective == "seconds" else f"> {s.budget:,}"
-    return f"{value:,.0f}" if objective in ("stable", "first") else f"{abs(value):.4g}"
+    if objective in ("first", "stable"):
+        return str(bound)
+    return f"{'' if bound.exact else '> '}{abs(bound.value):.4g}"
 
 
-def as_json(s: Standing, objective: Objective) -> dict[str, Any]:
-    """A standing as plain data, accuracies the right way round."""
+def to_json(standing: Standing, objective: Objective) -> dict[str, Any]:
+    """A standing as plain data; where a number is not exact, the true one is above it, or it is not known: null."""
     sign = -1.0 if objective == "accuracy" else 1.0
-    values = [sign * value if value < BEYOND else None for value in (s.median, *s.values)]
-    counts = {"complete": s.complete, "censored": s.censored, "pruned": s.pruned, "failed": s.failed}
-    return {"setting": s.setting, "median": values[0], "values": values[1:], **counts}
+    median = standing.spread.median
+    found = [sign * bound.value if math.isfinite(bound.value) else None for bound in (median, *standing.bounds)]
+    return {
+        "setting": standing.setting,
+        "median": found[0],
+        "exact": median.exact,
+        "values": found[1:],
+        "censored": standing.censored,
+        "complete": standing.complete,
+        "pruned": standing.pruned,
+        "failed": standing.failed,
+    }

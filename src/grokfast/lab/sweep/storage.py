@@ -1,4 +1,4 @@
-"""The file that holds a study: made whole or not at all, and looked at before it is trusted."""
+"""The file that holds a study: it appears complete or not at all, and is checked before it is used."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from grokfast.lab.runs.directory import RunError
 
 
 def open_study(path: Path, name: str) -> tuple[optuna.Study, Callable[[], None]]:
-    """The study of that name in a file, made if there is none, and what closes it; RunError for any other file."""
+    """The study of that name in a file, made if there is none, and a function that closes it; else RunError."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     if not path.exists():
         draft = path.with_name(f".{path.name}.new")
-        for left in path.parent.glob(f"{draft.name}*"):  # by one that was killed here, with its journal
+        for left in path.parent.glob(f"{draft.name}*"):  # by a process that was killed here, with its journal
             left.unlink()
         storage, close = connect(draft)
         optuna.create_study(study_name=name, storage=storage, direction="minimize")
@@ -28,12 +28,12 @@ def open_study(path: Path, name: str) -> tuple[optuna.Study, Callable[[], None]]
         storage, close = connect(path)
         return optuna.load_study(study_name=name, storage=storage, sampler=optuna.samplers.RandomSampler()), close
     except (RuntimeError, KeyError, optuna.exceptions.OptunaError) as error:
-        raise RunError(f"{path} is not of this version of Optuna: {error}") from error
+        raise RunError(f"{path} was written by another version of Optuna: {error}") from error
 
 
 def connect(path: Path) -> tuple[optuna.storages.RDBStorage, Callable[[], None]]:
     if set("?{}") & set(str(path.absolute())):
-        raise RunError(f"the path of a sweep must be without ?, {{ and }}, got {path.absolute()}")
+        raise RunError(f"the path of a sweep must not contain ?, {{ or }}, got {path.absolute()}")
     storage = optuna.storages.RDBStorage(f"sqlite:///{path.absolute()}", {"connect_args": {"timeout": 120}})
 
     def close() -> None:
@@ -44,7 +44,7 @@ def connect(path: Path) -> tuple[optuna.storages.RDBStorage, Callable[[], None]]
 
 
 def check_storage(path: Path, name: str) -> None:
-    """Refuse a file that SQLite cannot read whole, or that belongs to something else, be it another sweep."""
+    """Refuse a file that SQLite cannot read to its end, or that is not the study of this sweep."""
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as storage:
             (sound,) = storage.execute("PRAGMA quick_check").fetchone()

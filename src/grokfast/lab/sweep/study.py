@@ -1,15 +1,15 @@
-"""The runs of a sweep, and who has which: an Optuna study in study.db beside the run directories.
+"""The runs of a sweep, and which process has which: an Optuna study in study.db beside the run directories.
 
 A run directory is the truth about its run. The study says what was proposed, what is taken and what was pruned:
 
-    WAITING     to be trained by whoever asks first
-    RUNNING     taken by a member, which holds a lock of the system as long as it lives
+    WAITING     to be trained by the first process that asks
+    RUNNING     taken by a member, which holds a file lock as long as it is alive
     COMPLETE    its summary is written
-    PRUNED      given up by intermediate values; a checkpoint is left
-    FAIL        by an error, or broken off: then the run is put up again as a new trial, and resumed
+    PRUNED      stopped early by its intermediate values; a checkpoint is left
+    FAIL        by an error, or interrupted: then the run is offered again as a new trial, and resumed
 
-Whoever takes a run first gives up what the dead had, then puts up one of the runs that no trial stands for, all under
-the lock of the sweep. Killed between any two of these, it leaves a study in which what is missing is still missing.
+A process that takes a run releases the claims of dead members, then offers one of the runs that have no trial, all
+under the lock of the sweep. Wherever it is killed between these steps, the study still shows which runs are missing.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from grokfast.lab.runs.directory import Run, run_path
-from grokfast.lab.sweep.members import forget_the_dead, join, lives
+from grokfast.lab.runs.directory import Run
+from grokfast.lab.runs.writer import run_path
+from grokfast.lab.sweep.members import is_alive, join, remove_dead_members
 from grokfast.lab.sweep.space import Choices, Point
-from grokfast.lab.sweep.spec import load_spec, name_of
+from grokfast.lab.sweep.spec import directory_name, load_spec
 from grokfast.lab.sweep.storage import open_study
 from grokfast.lab.sweep.trial import Ending
 
@@ -42,7 +43,7 @@ class Claim(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """How far a sweep has come; `failed` says why."""
+    """How far a sweep has come; `failed` gives the reasons."""
 
     total: int
     complete: int
@@ -64,7 +65,7 @@ class Sweep:
         self._lock = filelock.FileLock(folder / "lock")
         self._member: str | None = None
         with self._lock:
-            self.study, self.close = open_study(folder / "study.db", name_of(self.spec))
+            self.study, self.close = open_study(folder / "study.db", directory_name(self.spec))
 
     def __enter__(self) -> Sweep:
         return self
@@ -74,7 +75,7 @@ class Sweep:
 
     @contextmanager
     def joined(self) -> Generator[None]:
-        """While this lasts, what this process has taken is its own."""
+        """While this lasts, the runs that this process takes are its own."""
         with join(self.folder) as self._member:
             yield
 
@@ -82,10 +83,10 @@ class Sweep:
 
     def claim(self) -> Claim | None:
         """Take a run that nobody has; None where there is none at the moment."""
-        assert self._member is not None, "who has not joined counts as dead"
+        assert self._member is not None, "a process that has not joined counts as dead"
         with self._lock:
-            self._bury_the_dead()
-            while self._put_one_up():
+            self._release_dead_claims()
+            while self._has_offer():
                 trial = self.study.ask(self._distributions())
                 point = point_of(trial) or self._accept(trial)
                 if point is not None:
@@ -93,21 +94,21 @@ class Sweep:
                     return Claim(trial, point)
             return None
 
-    def _put_one_up(self) -> bool:
-        """Make sure that there is a run to be had, or that the search may propose one."""
+    def _has_offer(self) -> bool:
+        """Offer a missing run unless one is waiting; False where none is left and the search may propose no more."""
         trials = self.trials()
         if any(t.state == TrialState.WAITING for t in trials):
             return True
         for point, attempt in self._missing(trials):
-            self._put_up(point, attempt)
+            self._offer(point, attempt)
             return True
-        proposed = sum(fresh(t) for t in trials)
-        # By the count, so that no two processes propose the same, and a sweep that was killed goes on as it would have.
+        proposed = sum(is_fresh(t) for t in trials)
+        # By the count: no two processes propose the same, and a sweep that was killed continues as it would have.
         self.study.sampler = optuna.samplers.TPESampler(seed=self.spec.seeds[0] + 1000 * proposed)
         return proposed < (self.spec.trials or 0)
 
     def _accept(self, trial: optuna.Trial) -> Point | None:
-        """Note what a search proposed; None where it had proposed the same before, which is not run again."""
+        """Note what a search proposed; None where it had proposed the same before: that is not run again."""
         point = Point(self._setting(trial.params), self.spec.seeds[0])
         if point in self.last(self.trials()):
             trial.set_user_attr("repeated", True)
@@ -121,7 +122,7 @@ class Sweep:
         return tuple((name, tuples.get((name, value), value)) for name, value in params.items())
 
     def finish(self, claim: Claim, ending: Ending) -> None:
-        """Say how a run that was taken has ended."""
+        """Record how a run that was taken has ended."""
         with self._lock:
             match ending.state:
                 case "complete":
@@ -133,33 +134,33 @@ class Sweep:
                     claim.trial.set_user_attr(ending.state, ending.error)
                     self.study.tell(claim.trial, state=TrialState.FAIL)
 
-    # Mending ---------------------------------------------------------------------------------------------------------
+    # Repairing -------------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Put up again what failed in an earlier session, and complete runs whose directory is gone."""
+        """Offer again what failed in an earlier session, and complete runs whose directory is gone."""
         with self._lock:
-            self._bury_the_dead()
-            forget_the_dead(self.folder)
+            self._release_dead_claims()
+            remove_dead_members(self.folder)
             for point, trial in self.last(self.trials()).items():
                 removed = trial.state == TrialState.COMPLETE and self.run(point).status != "complete"
                 if removed or trial.state == TrialState.FAIL:
-                    self._put_up(point, 1)
+                    self._offer(point, 1)
 
-    def _bury_the_dead(self) -> None:
-        """Give up what members had taken that are gone."""
+    def _release_dead_claims(self) -> None:
+        """Give up the runs of members that are gone."""
         for trial in self.trials(TrialState.RUNNING):
-            if not lives(self.folder, trial.user_attrs.get("member")):
+            if not is_alive(self.folder, trial.user_attrs.get("member")):
                 self.study.tell(trial.number, state=TrialState.FAIL)
 
     def _missing(self, trials: Sequence[FrozenTrial]) -> Generator[tuple[Point, int]]:
-        """Runs that no trial stands for, and the number of the attempt that is due."""
+        """Runs without a trial, and the number of the attempt that is due."""
         last = self.last(trials)
         for point in self.points(trials):
             attempt = next_attempt(last[point]) if point in last else 1
             if attempt is not None:
                 yield point, attempt
 
-    def _put_up(self, point: Point, attempt: int) -> None:
+    def _offer(self, point: Point, attempt: int) -> None:
         params = {name: stored(value) for name, value in point.setting}
         self.study.enqueue_trial(params, user_attrs={"point": note_of(point, attempt)})
 
@@ -173,14 +174,14 @@ class Sweep:
     # Looking ---------------------------------------------------------------------------------------------------------
 
     def run(self, point: Point) -> Run:
-        """The run directory of a point, be it there or not."""
+        """The run directory of a point, whether it exists or not."""
         return Run(run_path(self.spec.config(point), self.runs))
 
     def trials(self, *states: TrialState) -> list[FrozenTrial]:
         return self.study.get_trials(deepcopy=False, states=states or None)
 
     def last(self, trials: Sequence[FrozenTrial]) -> dict[Point, FrozenTrial]:
-        """The trial that stands for each run: the last one."""
+        """The trial that counts for each run: the last one."""
         return {point: t for t in trials if (point := point_of(t))}
 
     def tally(self) -> Tally:
@@ -214,7 +215,7 @@ class Sweep:
 
 
 def point_of(trial: optuna.Trial | FrozenTrial) -> Point | None:
-    """The run that a trial stands for; None for one that was broken off before that was known."""
+    """The run of a trial; None where the process died before it could note it."""
     note = trial.user_attrs.get("point")
     if note is None:
         return None
@@ -223,17 +224,17 @@ def point_of(trial: optuna.Trial | FrozenTrial) -> Point | None:
 
 
 def note_of(point: Point, attempt: int, *, fresh: bool = False) -> dict[str, Any]:
-    """What `point_of` reads, and how often the run was tried, and whether a search proposed it in this trial."""
+    """A point as `point_of` reads it, how often it was tried, and whether a search proposed it in this trial."""
     return {"setting": dict(point.setting), "seed": point.seed, "attempt": attempt, "fresh": fresh}
 
 
-def fresh(trial: FrozenTrial) -> bool:
-    """Whether a search proposed this trial, counted against its budget."""
+def is_fresh(trial: FrozenTrial) -> bool:
+    """Whether a search proposed this trial, so that it counts as one of its trials."""
     return "repeated" in trial.user_attrs or trial.user_attrs.get("point", {}).get("fresh", False)
 
 
 def next_attempt(trial: FrozenTrial) -> int | None:
-    """The number of the attempt after a trial; None where the trial stands, or its run has failed for good."""
+    """The number of the attempt after a trial; None where the trial counts, or its run has failed for good."""
     if trial.state != TrialState.FAIL or "failed" in trial.user_attrs:
         return None
     attempt = trial.user_attrs["point"]["attempt"] + ("stopped" not in trial.user_attrs)
@@ -241,7 +242,7 @@ def next_attempt(trial: FrozenTrial) -> int | None:
 
 
 def failure(trial: FrozenTrial) -> str | None:
-    """Why the run of a trial failed for good."""
+    """Why a run failed for good; None where it did not."""
     if trial.state != TrialState.FAIL or next_attempt(trial) is not None:
         return None
     return trial.user_attrs.get("failed") or f"its worker died {ATTEMPTS} times"

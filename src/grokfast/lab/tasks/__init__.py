@@ -1,4 +1,4 @@
-"""The tasks that the lab knows by name. A new one is a file here and a line below; `my_task.py:MyTask` needs neither."""
+"""The tasks that the lab knows by name. A new one is a file here and a line below; a user's own needs neither."""
 
 from __future__ import annotations
 

@@ -72,9 +72,12 @@ def resume(run: Run, watcher: Watcher | None = None, *, data_dir: str | Path | N
 
 def train_run(run: Run, config: RunConfig, task: Task, watcher: Watcher, patience: float) -> bool:
     set_up(config)
-    with open_for_writing(run, patience=patience) as writer, parallel.leading(to_word(config)):
-        forget_peak_memory()
-        return run_loop(config, task, writer, watcher)
+    with open_for_writing(run, patience=patience) as writer:
+        if run.status == "complete":  # by the process that had it while we waited
+            return True
+        with parallel.leading(to_word(config)):
+            forget_peak_memory()
+            return run_loop(config, task, writer, watcher)
 
 
 def follow(watcher: Watcher) -> None:

@@ -1,0 +1,1 @@
+"""When a filter runs: once per optimizer step, on finished and unscaled gradients."""

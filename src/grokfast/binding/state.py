@@ -1,0 +1,103 @@
+"""How a filter's state lies in an optimizer: as `grokfast_*` keys of `optimizer.state[p]`, beside the optimizer's own.
+
+So it goes wherever the optimizer's state goes: into `state_dict()`, deep copies and distributed checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from grokfast.filters.base import Filter, State
+
+PREFIX = "grokfast_"
+COUNT = "grokfast_count"  # gradients of this parameter that the filter has seen
+STEP = "grokfast_step"  # number of optimizer steps when it saw the last one
+SIGNATURE = "grokfast_signature"  # of the filter that made the state
+STREAK = "grokfast_streak"  # progress of the trigger that starts the second stage; current only in saved entries
+Entry = dict[str, Any]
+
+
+def new_entry(filter: Filter, grad: Tensor) -> Entry:
+    """The entry of a parameter whose first gradient is `grad`, before the filter has seen it."""
+    state = filter.new_state(local(grad))
+    tensors = {PREFIX + name: shard_like(tensor, grad) for name, tensor in state.items()}
+    return {**tensors, COUNT: 0, STEP: 0, SIGNATURE: filter.signature()}
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether this is a DTensor, as parameters and gradients are under FSDP2."""
+    return hasattr(tensor, "to_local")
+
+
+def local(tensor: Any) -> Tensor:
+    """This rank's shard of a DTensor, sharing its memory; any other tensor unchanged."""
+    return tensor.to_local() if is_sharded(tensor) else tensor
+
+
+def shard_like(tensor: Tensor, grad: Any) -> Tensor:
+    """A state that was made for a local shard, as a DTensor laid out like the gradient."""
+    if not is_sharded(grad):
+        return tensor
+    from torch.distributed.tensor import DTensor, Shard
+
+    lead = tensor.dim() - grad.dim()
+    placements = [Shard(p.dim + lead) if p.is_shard() else p for p in grad.placements]
+    whole = torch.empty(*tensor.shape[:lead], *grad.shape, device="meta")
+    return DTensor.from_local(
+        tensor, grad.device_mesh, placements, run_check=False, shape=whole.shape, stride=whole.stride()
+    )
+
+
+def tensors_of(entry: Entry) -> State:
+    """The filter's tensors in an entry, by the names that the filter gives them."""
+    return {key[len(PREFIX) :]: value for key, value in entry.items() if is_ours(key) and isinstance(value, Tensor)}
+
+
+def is_ours(key: object) -> bool:
+    return isinstance(key, str) and key.startswith(PREFIX)
+
+
+def take_out(optimizer: Optimizer, state_dict: dict[str, Any]) -> tuple[dict[Tensor, Entry], dict[str, Any]]:
+    """Split a state dict into our entries, by parameter, and the rest. The original stays unchanged."""
+    saved = [key for group in state_dict["param_groups"] for key in group["params"]]
+    current = [param for group in optimizer.param_groups for param in group["params"]]
+    state = state_dict["state"]
+    # If the lengths differ, the optimizer complains.
+    ours = {param: state[key] for key, param in zip(saved, current, strict=False) if COUNT in state.get(key, {})}
+    rest = {key: {k: v for k, v in entry.items() if not is_ours(k)} for key, entry in state.items()}
+    return ours, {**state_dict, "state": {key: entry for key, entry in rest.items() if entry}}
+
+
+def drop_entries(optimizer: Optimizer) -> None:
+    """Delete all our entries."""
+    for param, entry in list(optimizer.state.items()):
+        for key in [key for key in entry if is_ours(key)]:
+            del entry[key]
+        if not entry:
+            del optimizer.state[param]
+
+
+def validate_saved(filter: Filter, entries: Mapping[Tensor, Entry]) -> dict[Tensor, Entry]:
+    """Copies of saved entries in the right dtypes and on the right devices; ValueError if another filter made them."""
+    valid: dict[Tensor, Entry] = {}
+    for param, entry in entries.items():
+        wanted = filter.new_state(torch.empty(param.shape, dtype=param.dtype, device="meta"))
+        found = tensors_of(entry)
+        if {k: t.shape for k, t in found.items()} != {k: t.shape for k, t in wanted.items()}:
+            shape = tuple(param.shape)
+            expected, got = describe(wanted), describe(found)
+            raise ValueError(f"saved filter state must fit {filter} on shape {shape}: expected {expected}, got {got}")
+        if entry.get(SIGNATURE, 0) != filter.signature():
+            raise ValueError(f"saved filter state must come from {filter}, got one made with other coefficients")
+        tensors = {PREFIX + k: t.to(param.device, wanted[k].dtype, copy=True) for k, t in found.items()}
+        valid[param] = {**tensors, **{k: entry[k] for k in (COUNT, STEP, SIGNATURE, STREAK) if k in entry}}
+    return valid
+
+
+def describe(state: State) -> str:
+    return ", ".join(f"{name} {tuple(t.shape)}" for name, t in sorted(state.items())) or "nothing"
