@@ -1,11 +1,13 @@
-"""Small data sets in the formats of the real ones, for tests that run without them."""
+"""Small data sets in the formats of the real ones, and runs with given evaluations, for tests that train nothing."""
 
 from __future__ import annotations
 
 import csv
 import gzip
 import io
+import math
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,10 @@ from tiny import tiny
 from torch import Tensor
 
 from grokfast.lab.config import RunConfig, fingerprint
-from grokfast.lab.runs.metrics import Row
 from grokfast.lab.paper.published import arms_of
+from grokfast.lab.request import resolve
 from grokfast.lab.runs.directory import Run
+from grokfast.lab.runs.metrics import Row
 from grokfast.lab.runs.writer import create_run, open_for_writing
 from grokfast.lab.tasks.qm9.gdb9 import TARGETS
 from grokfast.lab.training.loop import summarize
@@ -110,6 +113,17 @@ def row(step: int, loss: float, accuracy: float | None) -> Row:
     return Row(step, loss, accuracy, loss, accuracy, 1.0, 1.0, None, 0.1, step, float(step))
 
 
+def write_run(folder: Path, config: RunConfig, rows: list[Row], *, finish: bool = True) -> Run:
+    """A run of this configuration with these evaluations."""
+    run = create_run(config, folder, {})
+    with open_for_writing(run) as writer:
+        for each in rows:
+            writer.append(each)
+        if finish:
+            writer.finish({}, summarize(config, rows, []))
+    return run
+
+
 def swept_run(folder: Path, crossing: int, *, steps: int = 1000, evaluations: int = 100, **changes: Any) -> Run:
     """A run of the tiny task that reaches its level at a given step, if it has so many; no two are alike."""
     every = steps // evaluations
@@ -117,29 +131,34 @@ def swept_run(folder: Path, crossing: int, *, steps: int = 1000, evaluations: in
     noise = random.Random(fingerprint(config))
     grid = range(every, steps + 1, every)
     rows = [row(step, 1.0 + noise.random(), 0.96 if step >= crossing else 0.9 * noise.random()) for step in grid]
-    run = create_run(config, folder)
-    with open_for_writing(run) as writer:
-        for each in rows:
-            writer.append(each)
-        writer.finish({}, summarize(config, rows, []))
-    return run
+    return write_run(folder, config, rows)
 
 
-def made_run(folder: Path, arm: str, seed: int, losses: list[float], *, task: str = "qm9", finish: bool = True) -> Run:
-    """A run of an arm whose evaluations every 10 steps are as given."""
-    found = next(a for a in arms(task) if a.name == arm)
-    loop = LoopConfig(seed=seed, steps=10 * len(losses), eval_every=10)
-    return create_made(folder, arm_config(found, loop), losses, finish=finish)
+def made_run(
+    folder: Path, arm: str, seed: int, losses: list[float], *, task: str = "qm9", finish: bool = True, **changes: Any
+) -> Run:
+    """A run of one of the paper's arms whose evaluations every 10 steps are as given."""
+    found = next(known for known in arms_of(task) if known.name == arm)
+    settings = {"seed": seed, "steps": 10 * len(losses), "eval_every": 10, **changes}
+    return create_made(folder, resolve(found.request.having(**settings)), losses, finish=finish)
 
 
 def create_made(folder: Path, config: RunConfig, losses: list[float], *, finish: bool = True) -> Run:
-    """A run of this configuration whose evaluations every 10 steps are as given."""
-    run = create_run(config, folder)
-    accuracy = (lambda x: 1 - x) if config.task_name != "qm9" else (lambda x: None)
-    rows = [row(10 * i, loss, accuracy(loss)) for i, loss in enumerate(losses, 1)]
-    with open_for_writing(run) as writer:
-        for each in rows:
-            writer.append(each)
-        if finish:
-            writer.finish({}, summarize(config, rows, []))
+    """A run of this configuration whose evaluations every 10 steps are as given; the accuracy is 1 - loss."""
+    accuracies = [None if config.task.measure == "loss" else 0.0 if math.isnan(loss) else 1 - loss for loss in losses]
+    rows = [row(10 * i, *pair) for i, pair in enumerate(zip(losses, accuracies, strict=True), 1)]
+    return write_run(folder, config, rows, finish=finish)
+
+
+def kept_run(
+    folder: Path, kept: Mapping[int, Any], *, accuracy: float = 1.0, columns: int = 1, config: RunConfig | None = None
+) -> Run:
+    """A complete run that went through these weights; the last ones are its end."""
+    config = config or tiny(snapshots=2)
+    last = Row(max(kept), 0.1, 1.0, 0.1, accuracy, 1.0, 1.0, None, 1e-3, 8, 1.0)
+    run = write_run(folder, config, [last])
+    (run.path / "snapshots").mkdir()
+    for step, values in kept.items():
+        weights = {"w": torch.as_tensor(values, dtype=torch.float32).view(-1, columns)}
+        torch.save(weights, run.path / "snapshots" / f"{step:09d}.pt")
     return run

@@ -108,7 +108,6 @@ def check(config: RunConfig) -> None:
         raise ValueError(f"until must be in (0, {highest:g}], got {loop.until}")
     if loop.eval_every is not None and loop.eval_log is not None:
         raise ValueError(f"give one of eval_every and eval_log, got {loop.eval_every} and {loop.eval_log}")
-    check_device(loop.device)
     if loop.extra_steps and loop.until is None:
         raise ValueError(f"extra_steps needs until, got {loop.extra_steps} without it")
     if optim.fused and optim.optimizer not in FUSED:

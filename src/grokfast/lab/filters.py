@@ -73,6 +73,13 @@ def from_plain(data: dict[str, Any]) -> grokfast.Filter:
     return make_filter(name, {key: value for key, value in data.items() if key != "name"})
 
 
+def known_filter(data: dict[str, Any] | None) -> grokfast.Filter | None:
+    """The filter that plain data describes; None where there is none, or its kind is not known here."""
+    if data is None or data["name"] not in FILTERS:
+        return None
+    return from_plain({key: tuple(value) if isinstance(value, list) else value for key, value in data.items()})
+
+
 def make_filter(name: str, values: dict[str, Any]) -> grokfast.Filter:
     """A filter of that name; ValueError that names what is missing."""
     kind = find_filter(name)
@@ -116,6 +123,26 @@ def describe(filter: grokfast.Filter) -> str:
     """
     numbers = [f"{name.replace('_', ' ')} {getattr(filter, name):g}" for name in numbers_of(type(filter))]
     return ", ".join([type(filter).__name__, *numbers, *(word.replace("_", " ") for word in departures(filter))])
+
+
+def describe_plain(data: dict[str, Any] | None) -> str:
+    """The same from plain data, also for a filter whose kind is not known here.
+
+    >>> describe_plain({"name": "mine.py:Mine", "gain": 2.0, "slow_only": False, "init": "zero"})
+    'mine.py:Mine, gain 2, init zero'
+    """
+    if data is None:
+        return "no filter"
+    filter = known_filter(data)
+    if filter is not None:
+        return describe(filter)
+    given = {key.replace("_", " "): value for key, value in data.items() if key != "name"}
+    words = [key if value is True else f"{key} {plain_text(value)}" for key, value in given.items() if value]
+    return ", ".join([data["name"], *words])
+
+
+def plain_text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def departures(filter: grokfast.Filter) -> list[str]:

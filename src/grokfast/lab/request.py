@@ -18,7 +18,7 @@ import torch
 
 import grokfast
 from grokfast.lab import filters
-from grokfast.lab.config import FUSED, INCIDENTAL, LoopConfig, OptimConfig, RunConfig
+from grokfast.lab.config import FUSED, INCIDENTAL, LoopConfig, OptimConfig, RunConfig, check_device
 from grokfast.lab.tasks import find_task
 from grokfast.lab.tasks.base import TaskConfig, TaskDefaults
 
@@ -148,6 +148,7 @@ def resolve_loop(usual: TaskDefaults, given: dict[str, Any]) -> LoopConfig:
     values.setdefault("threads", torch.get_num_threads())
     if values["device"] == "auto":
         values["device"] = best_device()
+    check_device(values["device"])
     if values.get("data_dir") is not None:
         values["data_dir"] = str(Path(values["data_dir"]).absolute())
     return LoopConfig(**values)

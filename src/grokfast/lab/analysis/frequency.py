@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 import grokfast
 
 Floats = NDArray[np.float64]
+PERIODS = (1000, 300, 100, 30, 10, 2)  # steps of an oscillation
 
 
 class Response(NamedTuple):
@@ -80,6 +81,23 @@ def ring_out(filter: grokfast.Filter, *, pole: float = 0.0, level: float = 1e-12
     # Poles that lie together decay as a polynomial times an exponential: hence twice as long.
     decay = 2 * math.log(level) / math.log(radius) if radius > 0 else 0.0
     return silence(filter) + math.ceil(decay)
+
+
+def gain_rows(filter: grokfast.Filter) -> list[list[str]]:
+    """The headings, and how much of an oscillation of the gradient reaches the optimizer, by its period in steps.
+
+    >>> gain_rows(grokfast.EMA(alpha=0.98, lamb=2.0))[:2]
+    [['period', 'gain of 1 + h', 'gain of h'], ['constant', '3.000', '2.000']]
+    """
+    w = [0.0, *(2 * math.pi / period for period in PERIODS)]
+    total, slow = (filter.frequency_response(w, of=of).abs().tolist() for of in ("1+h", "h"))
+    rows = zip(("constant", *map(str, PERIODS)), total, slow, strict=True)
+    return [["period", "gain of 1 + h", "gain of h"], *([period, f"{a:.3f}", f"{b:.3f}"] for period, a, b in rows)]
+
+
+def cutoff_text(filter: grokfast.Filter) -> str:
+    cutoff = filter.cutoff_frequency()
+    return "h is flat" if cutoff is None else f"h has fallen by 3 dB at a period of {1 / cutoff:,.0f} steps"
 
 
 def check(**counts: int) -> None:

@@ -11,10 +11,10 @@ from scipy import signal
 
 import grokfast
 from grokfast.lab.analysis.frequency import Floats, check, ring_out, silence, transfer
-from grokfast.lab.config import make_filter
-from grokfast.lab.runs.metrics import crossings
+from grokfast.lab.filters import known_filter
+from grokfast.lab.runs.directory import Run, RunError
+from grokfast.lab.runs.metrics import Kind
 from grokfast.lab.runs.recording import Sampled, load_gradients
-from grokfast.lab.runs.directory import Run
 
 SHORTEST = 16  # steps; fewer have no spectrum to speak of
 COLUMNS = 4096  # scalars looked at together
@@ -120,17 +120,6 @@ def mean_of_columns(parts: list[Floats]) -> Floats:
     return np.sum([part.sum(axis=1) for part in parts], axis=0) / count
 
 
-def layer_spectra(sampled: Sampled, *, segment: int = 256) -> dict[str, Spectrum]:
-    """The spectrum before the filter of each parameter; those whose gradients never change are left out."""
-    found: dict[str, Spectrum] = {}
-    for name in dict.fromkeys(sampled.names):
-        first = sampled.names.index(name)  # the scalars of a parameter lie together
-        signals = sampled.before[:, first : first + sampled.names.count(name)]
-        if np.ptp(signals, axis=0).any():
-            found[name] = power(signals, segment=segment)
-    return found
-
-
 def slow_share(spectrum: Spectrum, cutoff: float) -> float:
     """The fraction of the power at frequencies below `cutoff` (cycles per step), bins cut in proportion.
 
@@ -167,10 +156,12 @@ def filtered_spectra(run: Run, *, segment: int = 256) -> dict[str, Phase]:
 
 def phases(run: Run, steps: int, least: int) -> dict[str, tuple[int, int]]:
     """The first and the last step of the phases of a run, none of less than `least` steps."""
-    found = crossings(run.rows, run.config.level, run.config.task.defaults().measure)
-    kinds = {"first": ("before grokking", "after grokking"), "train": ("memorisation", "generalisation")}
+    kinds: dict[Kind, tuple[str, str]] = {
+        "first": ("before grokking", "after grokking"),
+        "train": ("memorisation", "generalisation"),
+    }
     for kind, (early, late) in kinds.items():
-        split = found[kind].step
+        split = run.crossing(kind).step
         if split is not None and least <= split <= steps - least:
             return {early: (0, split), late: (split, steps)}
     return {}
@@ -188,7 +179,9 @@ def measured_gain(run: Run, *, segment: int = 256) -> Gain:
     leaks in, and gradients shrink over training, so that the filter still holds what larger ones left. Longer segments
     move these bins down.
     """
-    sampled, filter = load_gradients(run), make_filter(run.config.filter)
+    sampled, filter = load_gradients(run), known_filter(run.settings["filter"])
+    if filter is None and run.filter is not None:
+        raise RunError(f"{run.name} has a filter that is not known here: {run.filter}")
     start = 0 if filter is None else settled(sampled, filter)
     _, _, before, after = phase(sampled, start, len(sampled.before), segment)
     frequency = before.frequency

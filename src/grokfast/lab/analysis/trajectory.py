@@ -1,7 +1,7 @@
 """Paths of the weights w(t) through parameter space: how far, |w(t) - w(0)|, and where to, (w(t) - w(0) - mean) V.
 
-The paper's three states: A, the initial weights; B, after 500 steps, where the training data is learnt; C, the end of a
-run, where it generalises. V holds the principal axes of all snapshots of several runs, each run relative to its own
+The paper has three states: A, the initial weights; B, after 500 steps, where the training data is learnt; C, the end of
+a run, where it generalises. V holds the principal axes of all snapshots of several runs, each run relative to its own
 initial weights.
 """
 
@@ -15,46 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grokfast.lab.analysis.weights import Products, Vector, products, spans
-from grokfast.lab.config import title
-from grokfast.lab.runs.metrics import reaches, validation
-from grokfast.lab.paper.published import as_computed_usually, find_arm
-from grokfast.lab.runs.recording import OVERFIT_STEP
 from grokfast.lab.runs.directory import Run
+from grokfast.lab.runs.metrics import reaches, validation
+from grokfast.lab.runs.recording import OVERFIT_STEP
 
-
-class Spread(NamedTuple):
-    """Mean and standard deviation (n - 1) over seeds; one seed has no deviation, none no mean."""
-
-    mean: float | None
-    deviation: float | None
-    seeds: int
-
-
-class Sides(NamedTuple):
-    """The triangle of the three states, over seeds."""
-
-    ab: Spread
-    bc: Spread
-    ac: Spread
-
-
-# The table of section 5, headed "l2 Distances (x1000)", over five seeds. l2 norms of whatever scale they cannot be: AC
-# is longer than AB + BC in both columns. Mean squared differences times 1000 can: so measured, seed 0 of ours has AB =
-# 1.00 as Baseline and 8.01 as Grokfast-MA (l2 norms of 20.5 and 58.2). C of the baseline is at 300,000 steps, that of
-# Grokfast is not told. 0.97 +- 2.2 is odd: no five values >= 0 of that mean deviate by more than 0.97 * sqrt(5) = 2.17.
-# "Grokfast" is the run of Figure 1, 50.49 times as fast as the baseline: 39,890 / 790 steps, Grokfast-MA in Table 3.
-PUBLISHED = {
-    ("modmul", "Baseline"): Sides(Spread(0.97, 2.2, 5), Spread(563.7, 199.4, 5), Spread(570.7, 199.8, 5)),
-    ("modmul", "Grokfast-MA"): Sides(Spread(7.7, 0.42, 5), Spread(15.3, 0.84, 5), Spread(35.8, 0.98, 5)),
-}
-PUBLISHED_SCALE = 1000.0
+PUBLISHED_SCALE = 1000.0  # of the mean squares in Table 2
 
 
 class Distances(NamedTuple):
     """How far the three states of a run lie apart, as l2 norms over all parameters.
 
     `generalised` says whether the weights at C reach the run's level. If not, the run has no state C, and `bc` and `ac`
-    only tell how far it has come.
+    only say how far it has come.
     """
 
     ab: float
@@ -72,27 +44,11 @@ class Distances(NamedTuple):
         return ab, bc, ac
 
 
-class DistanceRow(NamedTuple):
-    """Runs that differ in nothing but the seed; BC and AC are over those that generalised."""
-
-    name: str
-    runs: list[Run]
-    distances: list[Distances]  # of each run
-    l2: Sides
-    mean_squares: Sides  # times 1000, to hold against the published
-    published: Sides | None
-
-
 class Deviation(NamedTuple):
-    """How far a run is from its initial weights over time.
-
-    The paper plots an "average deviation of parameter weights" without its formula; mean squares are its table's.
-    """
+    """How far a run is from its initial weights over time, as an l2 norm over all parameters."""
 
     steps: NDArray[np.int64]
     l2: Vector
-    mean_absolute: Vector
-    mean_square: Vector
 
 
 class Trajectory(NamedTuple):
@@ -130,70 +86,16 @@ def distances(run: Run, *, overfit_step: int = OVERFIT_STEP, known: Products | N
 
 def judge(run: Run, step: int) -> tuple[float | None, bool]:
     """The last validation up to a step, and whether it is at the level of the run."""
-    rows, measure = [row for row in run.rows if row.step <= step], run.config.task.defaults().measure
+    rows = [row for row in run.rows if row.step <= step]
     if not rows:
         return None, False
-    return validation(rows, measure)[-1], reaches(rows, run.config.level, measure)[-1]
-
-
-def distance_table(
-    runs: Sequence[Run], *, overfit_step: int = OVERFIT_STEP, known: Products | None = None
-) -> list[DistanceRow]:
-    """Distances of runs gathered over seeds, published beside measured; of two runs of one seed the longer."""
-    return [distance_row(group, overfit_step, known) for group in gather(runs)]
-
-
-def gather(runs: Sequence[Run]) -> list[list[Run]]:
-    """Runs that differ in nothing but the seed and the length, by seed."""
-    found: dict[object, dict[int, Run]] = {}
-    for run in runs:
-        config = run.config
-        seeds = found.setdefault((as_computed_usually(config), config.filter, config.optim, config.plain), {})
-        known = seeds.get(config.loop.seed)
-        if known is None or worth(run) > worth(known):
-            seeds[config.loop.seed] = run
-    return [[run for _, run in sorted(seeds.items())] for seeds in found.values()]
-
-
-def worth(run: Run) -> tuple[bool, int]:
-    rows = run.rows
-    return run.config.loop.snapshots is not None, rows[-1].step if rows else 0
-
-
-def distance_row(runs: list[Run], overfit_step: int, known: Products | None) -> DistanceRow:
-    found = [distances(run, overfit_step=overfit_step, known=known) for run in runs]
-    config, arm = runs[0].config, find_arm(runs[0].config)
-    name = (arm.name if arm else title(config).removesuffix(f"-s{config.loop.seed}")) + ", plain path" * config.plain
-    reached = [d.generalised for d in found]
-    l2, squares = sum_up([d[:3] for d in found], reached), sum_up([d.mean_squares for d in found], reached)
-    published = PUBLISHED.get((config.task_name, arm.name)) if arm else None
-    return DistanceRow(name, runs, found, l2, squares, published)
-
-
-def sum_up(sides: Sequence[tuple[float, float, float]], reached: Sequence[bool]) -> Sides:
-    """AB over all runs, BC and AC over those that have reached a state C."""
-    ends = [side for side, yes in zip(sides, reached, strict=True) if yes]
-    return Sides(spread([ab for ab, _, _ in sides]), spread([bc for _, bc, _ in ends]), spread([ac for *_, ac in ends]))
-
-
-def spread(values: Sequence[float]) -> Spread:
-    """Mean and standard deviation.
-
-    >>> spread([1.0, 2.0, 3.0])
-    Spread(mean=2.0, deviation=1.0, seeds=3)
-    """
-    if not values:
-        return Spread(None, None, 0)
-    mean = math.fsum(values) / len(values)
-    squares = math.fsum((value - mean) ** 2 for value in values)
-    return Spread(mean, math.sqrt(squares / (len(values) - 1)) if len(values) > 1 else None, len(values))
+    return validation(rows, run.measure)[-1], reaches(rows, run.level, run.measure)[-1]
 
 
 def deviation(run: Run, *, known: Products | None = None) -> Deviation:
     """How far a run is from its initial weights, at each snapshot; `known` may hold its products."""
     found = (known or products([run])).of(run)
-    squares = found.inner.diagonal()
-    return Deviation(found.steps[0], np.sqrt(squares), found.absolute, squares / found.parameters)
+    return Deviation(found.steps[0], np.sqrt(found.inner.diagonal()))
 
 
 def project(

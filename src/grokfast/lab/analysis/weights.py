@@ -6,6 +6,7 @@ memory allows, and every snapshot once for each block: once or twice for hundred
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -13,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from grokfast.lab.runs.recording import load_snapshots
 from grokfast.lab.runs.directory import Run, RunError
+from grokfast.lab.runs.recording import load_snapshots
 
 Vector = NDArray[np.float64]
 MEMORY = 512 << 20  # bytes of weights to hold at once
@@ -26,7 +27,6 @@ class Products(NamedTuple):
     runs: list[Run]
     steps: list[NDArray[np.int64]]  # of the snapshots of each run; the first are the initial weights
     inner: Vector  # (snapshots, snapshots)
-    absolute: Vector  # (snapshots,): mean absolute displacement
     parameters: int
 
     def of(self, run: Run) -> Products:
@@ -36,7 +36,7 @@ class Products(NamedTuple):
             raise ValueError(f"run must be one of {[known.name for known in self.runs]}, got {run.name}")
         i = paths.index(run.path)
         mine = spans(self.steps)[i]
-        return Products([run], [self.steps[i]], self.inner[mine, mine], self.absolute[mine], self.parameters)
+        return Products([run], [self.steps[i]], self.inner[mine, mine], self.parameters)
 
 
 def flatten_weights(weights: dict[str, Tensor]) -> Vector:
@@ -56,6 +56,19 @@ def load_vectors(run: Run) -> Iterator[tuple[int, Vector]]:
         yield step, vector
 
 
+def products_by_model(runs: Sequence[Run]) -> list[Products]:
+    """The products of the complete runs that kept weights, those of one model together."""
+    alike: dict[str, list[Run]] = {}
+    for run in runs:
+        if count_files(run) > 1 and run.summary is not None and not run.summary.get("diverged"):
+            alike.setdefault(repr(run.settings["task"]), []).append(run)
+    found: list[Products] = []
+    for members in alike.values():
+        with contextlib.suppress(RunError):  # damaged files cost a picture, not the page
+            found.append(products(members))
+    return found
+
+
 def products(runs: Sequence[Run], *, memory: int = MEMORY) -> Products:
     """Products of all pairs of displacements.
 
@@ -68,15 +81,14 @@ def products(runs: Sequence[Run], *, memory: int = MEMORY) -> Products:
     most = sum(count_files(run) for run in runs)
     width = max(1, memory // (8 * most))  # half of the memory for the block, the other for vectors on their way
     steps, block, parameters = read_columns(runs, slice(0, width), most)
-    inner, absolute = np.zeros((len(block), len(block))), np.zeros(len(block))
+    inner = np.zeros((len(block), len(block)))
     for start in range(0, parameters, width):
         if start:
             _, block, _ = read_columns(runs, slice(start, start + width), most)
         for moved in displacements(block, spans(steps), max(1, memory // (64 * most))):
             inner += moved @ moved.T
-            absolute += np.abs(moved).sum(axis=1)
         block = block[:0].copy()  # its memory is the next one's
-    return Products(list(runs), steps, inner, absolute / parameters, parameters)
+    return Products(list(runs), steps, inner, parameters)
 
 
 def read_columns(

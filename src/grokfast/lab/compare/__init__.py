@@ -1,1 +1,1 @@
-"""Many runs beside each other: over seeds, over settings, beside the paper."""
+"""Runs beside each other: over seeds, beside the paper's numbers, over many settings."""

@@ -7,47 +7,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grokfast.lab.config import RunConfig, make_filter, resolve
-from grokfast.lab.paper.experiments import EXPERIMENTS, Experiment, Point
-from grokfast.lab.runs.metrics import best
-from grokfast.lab.paper.published import repeats
-from grokfast.lab.compare.results import crossing, filter_name
+from grokfast.lab import filters
+from grokfast.lab.compare.arms import best_text, count_text, whole_runs
+from grokfast.lab.compare.seeds import Arm, make_arms
+from grokfast.lab.paper.experiments import EXPERIMENTS, Experiment
+from grokfast.lab.paper.published import request_key
 from grokfast.lab.runs.directory import Run
-from grokfast.lab.compare.arms import by_seed, mean, spread, value_of, whole
-from grokfast.lab.tasks import TASKS
 
-HEAD = ["filter", "weight decay", "runs", "steps to the level", "best accuracy"]
-
-
-def ablations() -> list[Experiment]:
-    """The experiments that try several values of one thing: those with a budget of their own."""
-    return [experiment for experiment in EXPERIMENTS if experiment.budget is not None]
+ABLATIONS = tuple(experiment for experiment in EXPERIMENTS if experiment.is_ablation)
 
 
 def ablation_rows(runs: Sequence[Run], experiment: Experiment) -> list[list[str]]:
-    """The headings and a line for each point that has a complete run; [] where fewer than three have."""
-    found = {point: by_seed([run for run in runs if is_of(run, point)]) for point in dict.fromkeys(experiment.points)}
-    # A value that is varied and the same one by default are two points and one line.
-    lines = dict.fromkeys(tuple(row(point, known)) for point, known in found.items() if known)
-    return [HEAD, *map(list, lines)] if len(lines) > 2 else []
+    """The headings and a line for each value that was run; [] where fewer than three were."""
+    found = arms_of_experiment(runs, experiment)
+    head = ["filter", "weight decay", "runs", "steps to the level", "best accuracy"]
+    return [head, *map(ablation_row, found)] if len(found) > 2 else []
 
 
 def ablation_runs(runs: Sequence[Run]) -> list[Run]:
     """The runs that these tables are of."""
-    points = dict.fromkeys(point for experiment in ablations() for point in experiment.points)
-    return [run for point in points for run in by_seed([run for run in runs if is_of(run, point)])]
+    return [run for experiment in ABLATIONS for arm in arms_of_experiment(runs, experiment) for run in arm.runs]
 
 
-def is_of(run: Run, point: Point) -> bool:
-    return run.config.task_name == point.task and repeats(run.config, point.filter, point.weight_decay)
+def arms_of_experiment(runs: Sequence[Run], experiment: Experiment) -> list[Arm]:
+    """The arms of an experiment that have runs; a value that is varied and the same one by default are one arm."""
+    known = {arm.key: arm for arm in make_arms(runs)}
+    return [known[key] for key in dict.fromkeys(map(request_key, experiment.requests)) if key in known]
 
 
-def row(point: Point, runs: Sequence[Run]) -> list[str]:
-    filter = make_filter(resolve(RunConfig(TASKS[point.task](), point.filter)).filter)
-    return [
-        "none" if filter is None else filter_name(filter),
-        f"{point.weight_decay:g}",
-        str(len(runs)),
-        spread([crossing(run) for run in runs]),
-        mean([value_of(best(run.rows, "accuracy")) for run in whole(runs)], ".3f"),
-    ]
+def ablation_row(arm: Arm) -> list[str]:
+    run = arm.runs[0]
+    steps, accuracy = str(arm.steps()), best_text(whole_runs(arm.runs), "accuracy")
+    return [filters.describe_plain(run.settings["filter"]), f"{run.weight_decay:g}", count_text(arm), steps, accuracy]

@@ -1,170 +1,134 @@
-"""Runs gathered into the paper's arms over seeds, published beside measured, as rows of text.
-
-Seeds of one arm are summed up by medians and ranges: crossings are skewed, and a run that never crosses counts as
-longer than its budget. An arm's runs are its own experiment repeated, so they must differ in nothing but the seed.
-"""
+"""The paper's arms over seeds, published beside measured, as rows of text."""
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
 
-from grokfast.lab.runs.metrics import Best, Crossing, best, first_crossing, reaches
-from grokfast.lab.paper.published import Arm, arms, find_arm
-from grokfast.lab.compare.results import crossing, published_steps, stopped_there
+from grokfast.lab.compare.seeds import Arm, make_arms, mean, spread
+from grokfast.lab.paper.published import Published, arms_of
 from grokfast.lab.runs.directory import Run
-
-HEADINGS = (
-    "arm",
-    "weight decay",
-    "runs",
-    "steps to {level:g}",
-    "for good",
-    "paper",
-    "final accuracy",
-    "best accuracy",
-    "paper",
-    "best loss",
-    "paper",
-    "steps to the baseline's best {measure}",
-)
+from grokfast.lab.runs.metrics import Crossing, best, first_crossing, reaches
+from grokfast.lab.tasks import TASKS
+from grokfast.lab.tasks.base import Headline, Measure
 
 
-class Group(NamedTuple):
-    """The complete runs of one arm, by seed."""
+def paper_arms(runs: Iterable[Run]) -> list[Arm]:
+    """The paper's arms among runs of one task, in the paper's order."""
+    found = [arm for arm in make_arms(runs) if arm.paper is not None]
+    order = {arm.name: i for i, arm in enumerate(arms_of(found[0].runs[0].task))} if found else {}
+    return sorted(found, key=lambda arm: order[arm.name])
 
-    arm: Arm
-    runs: list[Run]
 
-
-def arm_rows(runs: Sequence[Run], task: str) -> list[list[str]]:
-    """The headings and one line for each arm with a complete run, without columns that are empty; [] without any."""
-    groups = gather(runs, task)
-    if not groups:
+def arm_rows(arms: Sequence[Arm]) -> list[list[str]]:
+    """The headings and one line for each arm of one task, without columns that are empty; [] without any."""
+    if not arms:
         return []
-    defaults = groups[0].runs[0].config.task.defaults()
-    head = [text.format(level=defaults.level, measure=defaults.measure) for text in HEADINGS]
-    extras = sorted({key for group in groups for run in group.runs for key in run.rows[-1].more or {}})
-    head += [f"best {key.replace('_', ' ')}" for key in extras]
-    rows = [[*row(group, groups), *(best_extra(whole(group.runs), key) for key in extras)] for group in groups]
-    kept = [i for i in range(len(head)) if any(r[i] for r in rows)]
-    return [[line[i] for i in kept] for line in (head, *rows)]
+    columns = [arm_columns(arm, arms) for arm in arms]
+    kept = [name for name in columns[0] if any(line[name] for line in columns)]
+    return [kept, *([line[name] for name in kept] for line in columns)]
 
 
-def whole(runs: Sequence[Run]) -> list[Run]:
-    """Runs that did not stop at the level: those say nothing of final or best values, nor whether they would stay."""
-    return [run for run in runs if not stopped_there(run)]
-
-
-def best_extra(runs: Sequence[Run], key: str) -> str:
-    """The best value of what only this task measures: the highest accuracy, the lowest loss."""
-    pick = max if "accuracy" in key else min
-    values = [[value for row in run.rows if (value := (row.more or {}).get(key)) is not None] for run in runs]
-    return mean([pick(known) for known in values if known], ".4g")
-
-
-def gather(runs: Sequence[Run], task: str) -> list[Group]:
-    """The arms of a task with their complete runs."""
-    named = [(run, find_arm(run.config)) for run in runs if run.config.task_name == task]
-    groups = [Group(arm, by_seed([run for run, its in named if its == arm])) for arm in arms(task)]
-    return [group for group in groups if group.runs]
-
-
-def by_seed(runs: Sequence[Run]) -> list[Run]:
-    """One complete run for each seed, in their order: that with the larger budget, the finer grid."""
-    found: dict[int, Run] = {}
-    for run in runs:
-        known = found.get(run.config.loop.seed)
-        usable = run.summary is not None and run.rows and not run.config.plain
-        if usable and (known is None or worth(run) > worth(known)):
-            found[run.config.loop.seed] = run
-    longest = max((run.rows[-1].step for run in found.values()), default=0)
-    # A short run that never crossed tells nothing beside a long one, and would pull the median down.
-    tells = (run for _, run in sorted(found.items()) if crossing(run).step or 2 * run.rows[-1].step >= longest)
-    return list(tells)
-
-
-def worth(run: Run) -> tuple[int, int]:
-    """The larger budget first: a run that stopped at the level is not worse for having stopped."""
-    return (run.config.loop.steps or 0, len(run.rows))
-
-
-def row(group: Group, groups: Sequence[Group]) -> list[str]:
-    arm, runs = group
-    published = arm.published
-    base = next((g for g in groups if g.arm.name == "Baseline"), None)
-    entire = whole(runs)
-    return [
-        arm.name,
-        f"{arm.weight_decay:g}",
-        str(len(runs)),
-        spread([crossing(run) for run in runs]),
-        spread([crossing(run, "stable") for run in entire]),
-        published_steps(arm),
-        mean([run.rows[-1].val_accuracy for run in entire], ".3f"),
-        mean([value_of(best(run.rows, "accuracy")) for run in entire], ".3f"),
-        "" if published is None or published.accuracy is None else f"{published.accuracy:.3f}",
-        mean([value_of(best(run.rows, "loss")) for run in entire], ".4g"),
-        "" if published is None or published.loss is None else f"{published.loss:g}",
-        "" if base is None or group is base else counted(to_the_best_of(base, runs), len(runs)),
-    ]
-
-
-def counted(crossings: Sequence[Crossing], runs: int) -> str:
-    """A spread that says of how many runs it is, where that is not all."""
-    few = f" [{len(crossings)} of {runs} runs]" if 0 < len(crossings) < runs else ""
-    return spread(crossings) + few
-
-
-def value_of(found: Best | None) -> float | None:
-    return None if found is None else found.value
-
-
-def to_the_best_of(base: Group, runs: Sequence[Run]) -> list[Crossing]:
-    """When each run is as good as the baseline of the same seed ever was."""
-    found: list[Crossing] = []
-    for run in runs:
-        other = next((b for b in base.runs if b.config.loop.seed == run.config.loop.seed), None)
-        measure = run.config.task.defaults().measure
-        target = best(other.rows, measure) if other is not None else None
-        if target is not None:
-            rows = run.rows
-            found.append(first_crossing([r.step for r in rows], reaches(rows, target.value, measure)))
+def arm_columns(arm: Arm, arms: Sequence[Arm]) -> dict[str, str]:
+    run, whole = arm.runs[0], whole_runs(arm.runs)
+    published = published_of(arm)
+    headlines = headlines_of(arm)
+    # The paper's number stands beside what it can be compared with.
+    elsewhere = {headline.published for headline in headlines}
+    found = {
+        "arm": arm.name,
+        "weight decay": f"{run.weight_decay:g}",
+        "runs": count_text(arm),
+        f"steps to {run.level:g}": str(arm.steps()),
+        "for good": str(spread([run.crossing("stable") for run in whole])),
+        "paper: steps": arm.paper.steps_text if arm.paper is not None else "",
+        "final accuracy": mean(run.rows[-1].val_accuracy for run in whole).text(3),
+        "best accuracy": best_text(whole, "accuracy"),
+        "paper: accuracy": "" if "accuracy" in elsewhere else number(published.accuracy),
+        "best loss": best_text(whole, "loss"),
+        "paper: loss": "" if "loss" in elsewhere else number(published.loss),
+        f"steps to the baseline's best {run.measure}": steps_to_best_of(arm, arms),
+    }
+    for headline in headlines:
+        found |= {headline.words: headline_text(whole, headline)}
+        found |= {f"paper: {headline.words}": number(getattr(published, headline.published))}
     return found
 
 
-def spread(crossings: Sequence[Crossing]) -> str:
-    """Median and range of steps. A run that has not crossed is known to take longer than it was run, no more.
+def count_text(arm: Arm) -> str:
+    open = sum(run.status != "complete" for run in arm.runs)
+    if not open:
+        return str(len(arm.runs))
+    return f"{len(arm.runs)} (unfinished)" if open == len(arm.runs) else f"{len(arm.runs)} ({open} unfinished)"
 
-    >>> spread([Crossing(90, 100), Crossing(190, 200), Crossing(400, None)])
-    '200 (100 to > 400)'
-    """
-    if not crossings:
+
+def published_of(arm: Arm) -> Published:
+    return (arm.paper.published if arm.paper is not None else None) or Published("")
+
+
+def headlines_of(arm: Arm) -> list[Headline]:
+    """What else the tables show of this task; nothing of one that is not known here."""
+    task = TASKS.get(arm.runs[0].task)
+    return [] if task is None else [h for h in (task.headline, *task.further) if h is not None]
+
+
+def whole_runs(runs: Sequence[Run]) -> list[Run]:
+    """Complete runs that did not stop at a level: others say nothing of final values, nor whether they would stay."""
+    return [run for run in runs if run.status == "complete" and not run.stopped_at_level]
+
+
+def best_text(runs: Sequence[Run], measure: Measure) -> str:
+    found = [best(run.rows, measure) for run in runs]
+    return mean(None if value is None else value.value for value in found).text(3)
+
+
+def headline_text(runs: Sequence[Run], headline: Headline) -> str:
+    """The best value of what only this task measures, over seeds."""
+    pick = max if headline.published == "accuracy" else min
+    values = ([(row.more or {}).get(headline.column) for row in run.rows] for run in runs)
+    return mean(pick((v for v in known if v is not None), default=None) for known in values).text(3)
+
+
+def steps_to_best_of(arm: Arm, arms: Sequence[Arm]) -> str:
+    """When the runs are as good as the baseline of the same seed ever was; says where some have none."""
+    base = next((other for other in arms if other.name == "Baseline"), None)
+    if base is None or base.key == arm.key:
         return ""
-    least = sorted(c.after if c.step is None else c.step for c in crossings)  # what each takes, or more
-    open = [c.after for c in crossings if c.step is None]
-    middle = statistics.median(least)
-    known = statistics.median([math.inf if c.step is None else c.step for c in crossings]) == middle
-    # A run that was given up before the middle may belong on either side of it.
-    exact = known and all(after >= middle for after in open)
-    text = f"{'' if exact else '> '}{middle:,.0f}"
-    if least[0] == least[-1]:
-        return text
-    low = f"> {least[0]:,}" if len(open) == len(crossings) else f"{min(c.step for c in crossings if c.step):,}"
-    high = f"{'> ' if open else ''}{least[-1]:,}"
-    return f"{text} ({low} to {high})"
+    found = crossings_of_best(arm.runs, base.runs)
+    few = f" [{len(found)} of {len(arm.runs)} runs]" if 0 < len(found) < len(arm.runs) else ""
+    return str(spread(found)) + few
 
 
-def mean(values: Sequence[float | None], form: str) -> str:
-    """Mean and standard deviation over seeds.
+def crossings_of_best(runs: Sequence[Run], base: Sequence[Run]) -> list[Crossing]:
+    by_seed = {run.loop["seed"]: run for run in base}
+    found: list[Crossing] = []
+    for run in runs:
+        other = by_seed.get(run.loop["seed"])
+        target = None if other is None else best(other.rows, run.measure)
+        if target is not None:
+            rows = run.rows
+            found.append(first_crossing([row.step for row in rows], reaches(rows, target.value, run.measure)))
+    return found
 
-    >>> mean([0.5, 0.7], ".2f")
-    '0.60 ± 0.14'
-    """
-    known = [value for value in values if value is not None]
-    if not known:
-        return ""
-    middle = format(statistics.fmean(known), form)
-    return f"{middle} ± {format(statistics.stdev(known), '.2g')}" if len(known) > 1 else middle
+
+# The short table ----------------------------------------------------------------------------------------------------
+
+SUMMARY = ["task", "arm", "weight decay", "runs", "number", "measured", "paper"]
+
+
+def summary_rows(arms: Sequence[Arm]) -> list[list[str]]:
+    """The arms that tell the story, each by the number that the paper gives of its task."""
+    return [summary_row(arm) for arm in arms if arm.paper is not None and arm.paper.in_summary]
+
+
+def summary_row(arm: Arm) -> list[str]:
+    run, headline = arm.runs[0], next(iter(headlines_of(arm)), None)
+    if headline is None:
+        told = [f"steps to {run.level:g}", str(arm.steps()), arm.paper.steps_text if arm.paper is not None else ""]
+    else:
+        paper = number(getattr(published_of(arm), headline.published))
+        told = [headline.words, headline_text(whole_runs(arm.runs), headline), paper]
+    return [run.task, arm.name, f"{run.weight_decay:g}", count_text(arm), *told]
+
+
+def number(value: float | None) -> str:
+    return "" if value is None else f"{value:g}"

@@ -3,77 +3,67 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from grokfast.lab.runs.metrics import Crossing
-from grokfast.lab.paper.published import as_computed_usually, find_arm
-from grokfast.lab.compare.results import crossing
+from grokfast.lab.compare.names import differences, experiment_settings
+from grokfast.lab.compare.seeds import Arm, Bound, at_one_level, make_arms
 from grokfast.lab.runs.directory import Run
 
-
-class Setting(NamedTuple):
-    """Runs that differ in nothing but the seed, and how soon they reach the level: the median, or at least so long."""
-
-    name: str
-    decay: float
-    seeds: int
-    steps: float
-    reached: bool
-
-    def __str__(self) -> str:
-        steps = f"{self.steps:,.0f}" if self.reached else f"more than {self.steps:,.0f}"
-        return f"{steps} at weight decay {self.decay:g}"
+MOST = 4  # settings without a filter that are named
 
 
 def headline(runs: Sequence[Run]) -> str:
-    """How soon the fastest setting with a filter reaches the level, and all of those without on the same task."""
-    level = runs[0].config.task.defaults().level
-    with_filter = [s for s in summed_up(runs, filtered=True) if s[1].reached]
-    if not with_filter:
-        return f"No run with a filter has reached {level:g} yet."
-    task, fastest = min(with_filter, key=lambda pair: pair[1].steps)
-    rivals = [setting for other, setting in summed_up(runs, filtered=False) if other == task]
-    many = f", the median of {fastest.seeds} seeds" if fastest.seeds > 1 else ""
-    sentence = (
-        f"{fastest.name} reaches {level:g} after {fastest.steps:,.0f} steps at weight decay {fastest.decay:g}{many}"
-    )
-    clauses = [f"{rival} ({ratio(rival, fastest)})" for rival in rivals]
-    return f"{sentence}; without a filter it takes {', '.join(clauses)}." if clauses else f"{sentence}."
+    """How soon the fastest setting with a filter reaches the level, and those without one on the same problem."""
+    judged = at_one_level(runs)
+    arms, level = make_arms(judged), f"{judged[0].level:g}"
+    filtered = [arm for arm in arms if arm.runs[0].filter is not None]
+    if not filtered:
+        rest = rivals(arms, None)
+        return f"No run with a filter has been evaluated yet{f'; reaching {level} takes {rest}' if rest else ''}."
+    best = min(filtered, key=lambda arm: arm.steps().order)
+    rest = rivals([arm for arm in arms if problem(arm) == problem(best)], best.steps().median)
+    return f"{claim(best, level)}{f'; without a filter it takes {rest}' if rest else ''}."
 
 
-def ratio(rival: Setting, fastest: Setting) -> str:
-    times = rival.steps / fastest.steps
-    if not rival.reached:
-        return f"more than {times:.1f} times as many" if times > 1 else "not run for long enough to tell"
-    return f"{times:.1f} times as many"
+def claim(best: Arm, level: str) -> str:
+    """What is known of the best setting with a filter."""
+    steps, decay = best.steps(), f"at weight decay {best.runs[0].weight_decay:g}"
+    if steps.median.exact:
+        seeds = f", the median of {steps.count} seeds" if steps.count > 1 else ""
+        return f"{best.name} reaches {level} after {steps.median} steps {decay}{seeds}"
+    if steps.censored == steps.count:
+        return f"No run with a filter has reached {level} yet"
+    took = f"{best.name} takes {steps.median.in_words} steps {decay}"
+    return f"No setting with a filter has reached {level} in most of its runs yet: {took}"
 
 
-def summed_up(runs: Sequence[Run], *, filtered: bool) -> list[tuple[object, Setting]]:
-    """Each setting with the task it is of, in the order of the runs."""
-    found: dict[object, list[Run]] = {}
-    for run in runs:
-        config = run.config
-        if run.rows and (config.filter.filter is not None) == filtered:
-            found.setdefault((as_computed_usually(config), config.filter, config.optim), []).append(run)
-    return [(as_computed_usually(members[0].config), sum_up(members)) for members in found.values()]
+def problem(arm: Arm) -> dict[str, object]:
+    """What was to be learnt: the settings of the task."""
+    return {key: value for key, value in experiment_settings(arm.runs[0]).items() if key.startswith("task.")}
 
 
-def sum_up(runs: Sequence[Run]) -> Setting:
-    """Of two runs of one seed that which went further counts."""
-    by_seed: dict[int, Run] = {}
-    for run in sorted(runs, key=lambda run: run.rows[-1].step):
-        by_seed[run.config.loop.seed] = run
-    steps, reached = median([crossing(run) for run in by_seed.values()])
-    arm, config = find_arm(runs[0].config), runs[0].config
-    name = arm.name if arm else (config.filter.filter or "the baseline").upper()
-    return Setting(name, config.optim.weight_decay or 0.0, len(by_seed), steps, reached)
+def rivals(arms: Sequence[Arm], fastest: Bound | None) -> str:
+    """How long the settings without a filter take; where there are many, the fastest of them."""
+    plain = [arm for arm in arms if arm.runs[0].filter is None]
+    kept = sorted(plain, key=lambda arm: arm.steps().order)[:MOST]
+    shown = [arm for arm in plain if arm in kept]
+    apart = differences([arm.runs[0] for arm in shown], known=["optim.weight_decay"])
+    clauses = [clause(arm, settings, fastest) for arm, settings in zip(shown, apart, strict=True)]
+    rest = len(plain) - len(shown)
+    return ", ".join(clauses) + (f"; {rest} other settings took longer or did not get there" if rest else "")
 
 
-def median(crossings: Sequence[Crossing]) -> tuple[float, bool]:
-    """The median step, or how long half of the runs have at least been seen not to cross."""
-    middle = statistics.median([math.inf if c.step is None else c.step for c in crossings])
-    if math.isfinite(middle):
-        return middle, True
-    return statistics.median([c.after for c in crossings if c.step is None]), False
+def clause(arm: Arm, settings: Sequence[str], fastest: Bound | None) -> str:
+    where = " and ".join([f"weight decay {arm.runs[0].weight_decay:g}", *settings])
+    steps = arm.steps().median
+    if math.isinf(steps.value):
+        return f"forever at {where} (it diverges)"
+    times = f" ({ratio(steps, fastest)})" if fastest is not None and fastest.exact else ""
+    return f"{steps.in_words} steps at {where}{times}"
+
+
+def ratio(slow: Bound, fast: Bound) -> str:
+    times = slow.value / fast.value
+    if slow.exact:
+        return f"{times:.1f} times as many"
+    return f"more than {times:.1f} times as many" if times > 1 else "not run for long enough to tell"

@@ -1,8 +1,9 @@
 """THE rule for "over seeds": which runs make an arm, which run of a seed counts, what is the median of censored steps.
 
-An arm is an experiment repeated: its runs share all settings but seed, length, recordings and machine. Of each seed one
-run counts: the one with the larger budget, then the one with more evaluations. A run that never crossed and is shorter
-than half of the longest run of its arm says nothing beside it and is left out.
+An arm is an experiment repeated: its runs share all settings but seed, length, recordings and machine. One run of each
+seed counts: a complete one before one that is not, then the one with the larger budget, then the one with more
+evaluations. A run that never crossed and is shorter than half of the longest run of its arm says nothing beside it and
+is left out.
 
 A run that never crossed is censored: it takes longer than it was run, that is all. The median of an arm is the median
 of what each run took at least. It is exact if every censored run was run for longer than that; else it is a lower
@@ -14,18 +15,32 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from grokfast.lab.compare.names import disambiguate
 from grokfast.lab.config import experiment_key
+from grokfast.lab.paper.published import PaperArm, find_arm
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import Crossing, Kind
 
 
 class Arm(NamedTuple):
-    """The runs of one experiment that count, by seed."""
+    """One experiment over seeds."""
 
     key: str
-    runs: list[Run]
+    name: str  # no other arm of those made together has it
+    paper: PaperArm | None
+    runs: list[Run]  # that count, by seed
+    left_out: list[tuple[Run, str]]  # that do not, and why
+
+    @property
+    def title(self) -> str:
+        """The name with its seeds."""
+        open = sum(run.status != "complete" for run in self.runs)
+        if len(self.runs) == 1:
+            return f"{self.name}, seed {self.runs[0].loop['seed']}" + (", unfinished" if open else "")
+        return f"{self.name}, {len(self.runs)} seeds" + (f" ({open} unfinished)" if open else "")
 
     def steps(self, kind: Kind = "first") -> Spread:
         """How many steps its runs take to the level."""
@@ -33,23 +48,38 @@ class Arm(NamedTuple):
 
 
 def make_arms(runs: Iterable[Run]) -> list[Arm]:
-    """The arms among runs, in the order of their first run."""
+    """The arms among runs of one task, in the order of their first run; runs without an evaluation make none."""
     found: dict[str, list[Run]] = {}
     for run in runs:
         found.setdefault(experiment_key(run.settings), []).append(run)
-    return [Arm(key, counted(members)) for key, members in found.items()]
+    chosen = {key: choose(members) for key, members in found.items()}
+    kept = {key: pair for key, pair in chosen.items() if pair[0]}
+    names = disambiguate([count[0] for count, _ in kept.values()])
+    return [
+        Arm(key, name, find_arm(count[0].settings), count, rest)
+        for name, (key, (count, rest)) in zip(names, kept.items(), strict=True)
+    ]
 
 
 def counted(runs: Iterable[Run]) -> list[Run]:
     """The run of each seed that counts, in the order of the seeds."""
-    found: dict[int, Run] = {}
-    for run in runs:
-        known = found.get(run.loop["seed"])
-        if known is None or worth(run) > worth(known):
-            found[run.loop["seed"]] = run
-    longest = max((last_step(run) for run in found.values()), default=0)
-    ordered = [run for _, run in sorted(found.items())]
-    return [run for run in ordered if says_something(run, longest)]
+    return choose(runs)[0]
+
+
+def choose(runs: Iterable[Run]) -> tuple[list[Run], list[tuple[Run, str]]]:
+    """The runs of one experiment that count, in the order of the seeds, and the others with the reason."""
+    best: dict[int, Run] = {}
+    rest: list[tuple[Run, str]] = []
+    for run in sorted((run for run in runs if run.rows), key=worth, reverse=True):
+        seed = run.loop["seed"]
+        if seed in best:
+            rest.append((run, f"no: another run of seed {seed} does"))
+        else:
+            best[seed] = run
+    longest = max((last_step(run) for run in best.values()), default=0)
+    ordered = [run for _, run in sorted(best.items())]
+    rest += [(run, "no: too short") for run in ordered if not says_something(run, longest)]
+    return [run for run in ordered if says_something(run, longest)], rest
 
 
 def says_something(run: Run, longest: int) -> bool:
@@ -73,12 +103,38 @@ def last_step(run: Run) -> int:
     return rows[-1].step if rows else 0
 
 
+# Levels -------------------------------------------------------------------------------------------------------------
+
+
+def by_task(runs: Iterable[Run], level: float | None = None) -> dict[str, list[Run]]:
+    """Runs of each task, all judged at one level."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.task, []).append(run)
+    if level is not None:
+        check_level(level, [run.measure for members in found.values() for run in members])
+    return {task: at_one_level(members, level) for task, members in found.items()}
+
+
+def check_level(level: float, measures: Sequence[str]) -> None:
+    if len(set(measures)) > 1:
+        raise ValueError(f"a level needs runs that are all judged by accuracy or all by loss, got both and {level:g}")
+    highest = math.inf if "loss" in measures else 1.0
+    if not 0 < level <= highest:
+        raise ValueError(f"level must be in (0, {highest:g}], got {level:g}")
+
+
 def at_one_level(runs: Sequence[Run], level: float | None = None) -> list[Run]:
     """The same runs of one task, all judged at one level: the given one, else their own, else that of the task."""
     own = {run.level for run in runs}
     if level is None and len(own) > 1:
         level = runs[0].judged_by_task
     return list(runs) if level is None else [run.judged_at(level) for run in runs]
+
+
+def stopped_before(run: Run) -> bool:
+    """Whether a run stopped at a level of its own that is easier to reach than the one it is judged at."""
+    return run.stopped_at_level and run.crossing().step is None
 
 
 # Steps --------------------------------------------------------------------------------------------------------------
@@ -96,8 +152,13 @@ class Bound(NamedTuple):
         # Rounding must not lift a lower bound above what is known.
         return f"{self.value:,.0f}" if self.exact else f"> {math.floor(self.value):,}"
 
+    @property
+    def in_words(self) -> str:
+        return str(self).replace("> ", "more than ")
 
-class Spread(NamedTuple):
+
+@dataclass(frozen=True)
+class Spread:
     """Numbers over seeds: the median, the lowest, the highest, and how many of them are lower bounds."""
 
     median: Bound
@@ -158,7 +219,8 @@ def spread_of(found: Sequence[Bound]) -> Spread:
 # Values -------------------------------------------------------------------------------------------------------------
 
 
-class Mean(NamedTuple):
+@dataclass(frozen=True)
+class Mean:
     """Mean and standard deviation (n - 1) over seeds; one seed has no deviation, none no mean."""
 
     mean: float | None
@@ -168,16 +230,19 @@ class Mean(NamedTuple):
     def text(self, digits: int = 4) -> str:
         """The mean to this many significant digits, the deviation to as many places behind the point.
 
-        >>> mean([563.7, 363.7, 763.7]).text(), mean([0.5]).text(), mean([]).text()
-        ('563.7 ± 200.0', '0.5', '')
+        >>> mean([563.7, 363.7, 763.7]).text(), mean([999.7]).text(3), mean([0.5]).text(), mean([]).text()
+        ('563.7 ± 200.0', '1,000', '0.5', '')
         """
         if self.mean is None:
             return ""
-        if not math.isfinite(self.mean) or self.mean == 0:
-            return f"{self.mean:g}"
-        places = min(max(0, digits - 1 - math.floor(math.log10(abs(self.mean)))), 12)
-        if self.deviation is None:
-            return f"{self.mean:.{digits}g}" if abs(self.mean) < 10**digits else f"{self.mean:,.0f}"
+        size = max(abs(self.mean), self.deviation or 0.0)
+        if not math.isfinite(size) or size < 1e-6:
+            return f"{self.mean:.{digits}g}"
+        places = max(0, digits - 1 - math.floor(math.log10(size)))
+        if not self.deviation:
+            plain = f"{self.mean:,.{places}f}"
+            return plain.rstrip("0").rstrip(".") if "." in plain else plain
+        places = max(places, -math.floor(math.log10(self.deviation)))  # so that the deviation has a digit
         return f"{self.mean:,.{places}f} ± {self.deviation:,.{places}f}"
 
 

@@ -1,63 +1,68 @@
-"""What many runs tell: which setting reaches the level first, how sharply the others fall off, how sure that is.
+"""Many settings: which reaches the level first, how sharply the others fall off, how sure that is.
 
-A setting is judged by s, the median over seeds of the step at which the level is crossed; a run that never crossed it
-counts as longer than any. Between two neighbours on an axis log s is taken to be linear in log x.
+A setting is judged by s, the median over seeds of its steps to the level (`seeds.py`). Between two neighbours on an
+axis log s is taken to be linear in log x.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-import statistics
-from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, Literal, NamedTuple
 
-from grokfast.lab.compare.headline import median
-from grokfast.lab.runs.metrics import Crossing
+import numpy as np
+
+from grokfast.lab.compare.names import experiment_settings
+from grokfast.lab.compare.seeds import Bound, Spread, make_arms, spread_of, steps_of
+from grokfast.lab.runs.directory import Run
+from grokfast.lab.tasks import TASKS
 
 MOST = 12  # values of an axis of a table; more of them are put into bins
 BINS = 6
 OFF = 0.1
+ALWAYS = ("filter", "optim.weight_decay")  # the numbers that are said of every recommendation
 
 
-class Trial(NamedTuple):
-    """One run: its numbers, its seed, and where it crossed the level."""
-
-    values: Mapping[str, float]
-    seed: int
-    crossing: Crossing
-
-
-class Setting(NamedTuple):
-    """Trials that differ in nothing but the seed."""
+class Candidate(NamedTuple):
+    """A setting by the numbers that were varied, and the steps that each of its runs took."""
 
     values: Mapping[str, float]
-    crossings: list[Crossing]
+    taken: list[Bound]
 
     @property
-    def steps(self) -> float:
-        """The median, or how long half of the trials have at least been seen not to cross."""
-        return median(self.crossings)[0]
+    def steps(self) -> Spread:
+        return spread_of(self.taken)
 
     @property
     def reached(self) -> bool:
-        return median(self.crossings)[1]
+        """Whether the median was measured."""
+        return self.steps.median.exact
+
+
+class Family(NamedTuple):
+    """Runs of one task and one kind of filter that differ in numbers only, one of them at three values or more."""
+
+    task: str
+    filter: str | None
+    level: str
+    candidates: list[Candidate]  # the best first
+    fixed: Mapping[str, float]  # what was not varied and is worth saying
+    runs: int
 
     @property
-    def low(self) -> float:
-        return min(c.step if c.step is not None else math.inf for c in self.crossings)
+    def title(self) -> str:
+        return f"{self.task}, {self.filter or 'no filter'}"
 
     @property
-    def high(self) -> float:
-        return max(c.step if c.step is not None else math.inf for c in self.crossings)
-
-    @property
-    def censored(self) -> int:
-        return sum(c.censored for c in self.crossings)
+    def axes(self) -> list[str]:
+        """The numbers that were varied, the one that matters most first."""
+        return by_importance(self.candidates)
 
 
 class Axis(NamedTuple):
-    """A number that was varied, with its values; or, of many, bins from the lowest to the highest value in each."""
+    """A number that was varied, with its values; or, if there are many, bins from the lowest to the highest in each."""
 
     name: str
     bins: list[tuple[float, float]]
@@ -71,11 +76,11 @@ class Axis(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """The best setting for each pair of values of two axes; None where there is none."""
+    """The best candidate for each pair of values of two axes; None where there is none."""
 
     x: Axis
     y: Axis
-    cells: list[list[Setting | None]]  # [y][x]
+    cells: list[list[Candidate | None]]  # [y][x]
 
 
 class Sensitivity(NamedTuple):
@@ -88,72 +93,127 @@ class Sensitivity(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The best setting, and what speaks against taking it for granted."""
+    """The best candidate, and what speaks against taking it for granted."""
 
-    best: Setting
-    second: Setting | None
+    best: Candidate
+    second: Candidate | None
     edges: dict[str, Literal["lowest", "highest"]]  # axes on which nothing was tried beyond the best
     overlap: bool | None  # whether the second best has seeds as fast as some of the best's; None with too few seeds
 
 
-def varied(trials: Sequence[Trial]) -> list[str]:
-    """The numbers in which trials differ."""
-    names = dict.fromkeys(name for trial in trials for name in trial.values)
-    return [name for name in names if len({trial.values[name] for trial in trials}) > 1]
+# Runs ---------------------------------------------------------------------------------------------------------------
 
 
-def is_sweep(trials: Sequence[Trial]) -> bool:
-    """Whether some number was tried at three values or more."""
-    return any(len({trial.values[name] for trial in trials}) > 2 for name in varied(trials))
+def find_families(runs: Sequence[Run]) -> list[Family]:
+    """The families among runs of one task, judged at one level."""
+    alike: dict[str, list[Run]] = {}
+    for run in runs:
+        alike.setdefault(everything_else(run), []).append(run)
+    return [family for members in alike.values() if (family := make_family(members)) is not None]
 
 
-def rank(trials: Sequence[Trial]) -> list[Setting]:
-    """Settings over seeds, the fastest first; of two trials of one seed that which crossed, or went further."""
-    names = varied(trials)
-    found: dict[tuple[float, ...], dict[int, Crossing]] = {}
-    for trial in sorted(trials, key=lambda trial: (not trial.crossing.censored, trial.crossing.after)):
-        found.setdefault(tuple(trial.values[name] for name in names), {})[trial.seed] = trial.crossing
-    settings = [Setting(dict(zip(names, key, strict=True)), list(seeds.values())) for key, seeds in found.items()]
-    return sorted(settings, key=lambda s: (not s.reached, s.steps, s.high, tuple(s.values.values())))
+def make_family(runs: Sequence[Run]) -> Family | None:
+    """Runs that share everything but numbers, by these; None where no number has three values."""
+    arms = make_arms(runs)
+    found = [numbers(arm.runs[0]) for arm in arms]
+    axes = varied(found)
+    if not any(len({values[name] for values in found}) > 2 for name in axes):
+        return None
+    ranked = rank(
+        Candidate({name: values[name] for name in axes}, [steps_of(run) for run in arm.runs])
+        for arm, values in zip(arms, found, strict=True)
+    )
+    run = arms[0].runs[0]
+    said = [name for name, key in keys_of_numbers(run).items() if key.startswith(ALWAYS) and name not in axes]
+    level = f"validation {run.measure} {run.level:g}"
+    fixed = {name: found[0][name] for name in said}
+    return Family(run.task, run.filter, level, ranked, fixed, sum(len(arm.runs) for arm in arms))
 
 
-def make_axis(settings: Sequence[Setting], name: str) -> Axis:
+def numbers(run: Run) -> dict[str, float]:
+    """What may be varied in a run."""
+    settings = experiment_settings(run)
+    return {name: settings[key] for name, key in keys_of_numbers(run).items()}
+
+
+def keys_of_numbers(run: Run) -> dict[str, str]:
+    """The settings of a run that are numbers and a way to learn the same problem, by a short name that is its own."""
+    task = TASKS.get(run.task)
+    learning = {f"task.{f.name}" for f in fields(task) if f.metadata.get("learning")} if task is not None else set()
+    settings = experiment_settings(run)
+    shared = {key.partition(".")[2] for key in settings if key.startswith(("optim.", "task."))}
+    found: dict[str, str] = {}
+    for key, value in settings.items():
+        part, _, name = key.rpartition(".")
+        if is_number(value) and (key in learning or part in ("", "filter", "optim")):
+            found[f"filter_{name}" if part == "filter" and name in shared else name] = key
+    return found
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def everything_else(run: Run) -> str:
+    """What runs of one family have in common, as text."""
+    varying = keys_of_numbers(run).values()
+    rest = {key: value for key, value in experiment_settings(run).items() if key not in varying}
+    return repr((rest, sorted(varying)))
+
+
+def varied(found: Sequence[Mapping[str, float]]) -> list[str]:
+    """The numbers in which settings differ."""
+    names = dict.fromkeys(name for values in found for name in values)
+    return [name for name in names if len({values[name] for values in found}) > 1]
+
+
+# Candidates ---------------------------------------------------------------------------------------------------------
+
+
+def rank(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """The fastest first, by the median over seeds."""
+    return sorted(candidates, key=lambda c: (c.steps.order, tuple(c.values.values())))
+
+
+def make_axis(candidates: Sequence[Candidate], name: str) -> Axis:
     """The values of an axis, or bins that hold about as many of them each."""
-    values = sorted({setting.values[name] for setting in settings})
+    values = sorted({candidate.values[name] for candidate in candidates})
     if len(values) <= MOST:
         return Axis(name, [(value, value) for value in values])
     cuts = [round(i * len(values) / BINS) for i in range(BINS + 1)]
     return Axis(name, [(values[a], values[b - 1]) for a, b in itertools.pairwise(cuts)])
 
 
-def importance(settings: Sequence[Setting], name: str) -> float:
+def importance(candidates: Sequence[Candidate], name: str) -> float:
     """The part of the variance of log s that the mean over each value of an axis explains, in [0, 1]."""
-    axis, groups = make_axis(settings, name), dict[int, list[float]]()
-    for setting in settings:
-        groups.setdefault(axis.place(setting.values[name]), []).append(math.log(max(1.0, setting.steps)))
-    logs = [value for group in groups.values() for value in group]
-    mean, total = statistics.fmean(logs), statistics.pvariance(logs)
-    between = sum(len(group) * (statistics.fmean(group) - mean) ** 2 for group in groups.values()) / len(logs)
-    return between / total if total > 0 else 0.0
+    axis = make_axis(candidates, name)
+    places = np.array([axis.place(candidate.values[name]) for candidate in candidates])
+    steps = np.array([candidate.steps.median.value for candidate in candidates])
+    known = steps[np.isfinite(steps)]
+    logs = np.log(
+        np.clip(steps, 1.0, known.max() if len(known) else 1.0)
+    )  # one that diverged is as slow as the slowest
+    explained = np.array([logs[places == place].mean() for place in places])
+    return float(explained.var() / logs.var()) if np.ptp(logs) > 0 else 0.0
 
 
-def by_importance(settings: Sequence[Setting]) -> list[str]:
-    """The axes of ranked settings, that which matters most first."""
-    return sorted(settings[0].values, key=lambda name: -importance(settings, name))
+def by_importance(candidates: Sequence[Candidate]) -> list[str]:
+    """The axes of ranked candidates, the one that matters most first."""
+    return sorted(candidates[0].values, key=lambda name: -importance(candidates, name))
 
 
-def make_grid(settings: Sequence[Setting], x: str, y: str) -> Grid:
-    """Two axes of ranked settings, with whatever else was varied at its best for each pair."""
-    across, down = make_axis(settings, x), make_axis(settings, y)
-    cells: list[list[Setting | None]] = [[None] * len(across.bins) for _ in down.bins]
-    for setting in settings:
-        row, column = cells[down.place(setting.values[y])], across.place(setting.values[x])
-        row[column] = row[column] or setting
+def make_grid(candidates: Sequence[Candidate], x: str, y: str) -> Grid:
+    """Two axes of ranked candidates, with whatever else was varied at its best for each pair."""
+    across, down = make_axis(candidates, x), make_axis(candidates, y)
+    cells: list[list[Candidate | None]] = [[None] * len(across.bins) for _ in down.bins]
+    for candidate in candidates:
+        row, column = cells[down.place(candidate.values[y])], across.place(candidate.values[x])
+        row[column] = row[column] or candidate
     return Grid(across, down, cells)
 
 
 def coordinate(name: str, value: float) -> float:
-    """Where a value stands on its axis. Of alpha it is the memory in steps: 10% more of 0.98 itself is no filter.
+    """Where a value stands on its axis. For alpha it is the memory in steps: 10% more than 0.98 itself is no filter.
 
     >>> round(coordinate("alpha", 0.98)), coordinate("lamb", 2.0)
     (50, 2.0)
@@ -161,41 +221,43 @@ def coordinate(name: str, value: float) -> float:
     return 1 / (1 - value) if name == "alpha" and value < 1 else value
 
 
-def sensitivity(settings: Sequence[Setting], name: str, *, off: float = OFF) -> Sensitivity:
-    """How much worse it gets beside the best of ranked settings along one axis, the others as they are there."""
-    best = settings[0]
+def sensitivity(candidates: Sequence[Candidate], name: str, *, off: float = OFF) -> Sensitivity:
+    """How much worse it gets beside the best of ranked candidates along one axis, the others as they are there."""
+    best = candidates[0]
     others = {key: value for key, value in best.values.items() if key != name}
-    line = [s for s in settings if all(s.values[key] == value for key, value in others.items())]
-    points = sorted(((coordinate(name, s.values[name]), s) for s in line), key=lambda point: point[0])
+    line = [c for c in candidates if all(c.values[key] == value for key, value in others.items())]
+    points = sorted(((coordinate(name, c.values[name]), c) for c in line), key=lambda point: point[0])
     here = coordinate(name, best.values[name])
     less, more = (relative(between(points, here * factor), best) for factor in (1 - off, 1 + off))
     return Sensitivity(name, best.values[name], *((less, more) if here else (None, None)))
 
 
-def relative(steps: float | None, best: Setting) -> float | None:
-    return None if steps is None or not best.reached else steps / best.steps - 1
+def relative(steps: float | None, best: Candidate) -> float | None:
+    return None if steps is None or not best.reached else steps / best.steps.median.value - 1
 
 
-def between(points: Sequence[tuple[float, Setting]], x: float) -> float | None:
+def between(points: Sequence[tuple[float, Candidate]], x: float) -> float | None:
     """Steps at a place between two neighbours; None beyond the last, or where a neighbour did not reach the level."""
     for (a, left), (b, right) in itertools.pairwise(points):
         if a <= x <= b:
             if not (left.reached and right.reached):
                 return None
             part = math.log(x / a) / math.log(b / a) if a > 0 else (x - a) / (b - a)  # zero has no logarithm
-            return math.exp((1 - part) * math.log(left.steps) + part * math.log(right.steps))
+            ends = [math.log(candidate.steps.median.value) for candidate in (left, right)]
+            return math.exp((1 - part) * ends[0] + part * ends[1])
     return None
 
 
-def judge(settings: Sequence[Setting]) -> Verdict | None:
-    """What ranked settings recommend; None where not one of them reached the level."""
-    best, second = settings[0], settings[1] if len(settings) > 1 else None
+def judge(candidates: Sequence[Candidate]) -> Verdict | None:
+    """What ranked candidates recommend; None where not one of them reached the level."""
+    best, second = candidates[0], candidates[1] if len(candidates) > 1 else None
     if not best.reached:
         return None
     edges: dict[str, Literal["lowest", "highest"]] = {}
     for name, value in best.values.items():
-        values = [setting.values[name] for setting in settings]
+        values = [candidate.values[name] for candidate in candidates]
         if value in (min(values), max(values)):
             edges[name] = "lowest" if value == min(values) else "highest"
-    known = second is not None and min(len(best.crossings), len(second.crossings)) > 1
-    return Verdict(best, second, edges, second.low <= best.high if known and second is not None else None)
+    if second is None or min(len(best.taken), len(second.taken)) < 2:
+        return Verdict(best, second, edges, None)
+    return Verdict(best, second, edges, second.steps.low.value <= best.steps.high.value)

@@ -26,7 +26,7 @@ def chart(plot: Picture) -> str:
         template="none",
         height=HEIGHT,
         margin={"l": 60, "r": 85 if isinstance(plot, Parallel) else 15, "t": 15, "b": 45},
-        legend={"orientation": "h", "y": -0.18},
+        showlegend=False,  # the page has a legend of its own, which wraps and takes long names
         hovermode="closest",
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
@@ -44,17 +44,17 @@ def lines(plot: Plot) -> go.Figure:
 
 
 def heat_map(plot: HeatMap) -> go.Figure:
-    """Three maps on each other: bright fields with black letters, dark ones with white, grey where none arrived."""
+    """Three maps on each other: bright fields with black letters, dark ones with white, grey ones for not reached."""
     figure, (low, high) = go.Figure(), plot.extent
     for ink, scale in (("black", "Viridis_r"), ("white", "Viridis_r"), ("white", [[0, NOT_REACHED], [1, NOT_REACHED]])):
-        arrived = scale == "Viridis_r"
-        shown = [[chosen(t, plot, ink=ink, arrived=arrived) for t in row] for row in plot.tiles]
+        reached = scale == "Viridis_r"
+        shown = [[chosen(t, plot, ink=ink, reached=reached) for t in row] for row in plot.tiles]
         tiles = go.Heatmap(
             x=[html.escape(text) for text in plot.columns],
             y=[html.escape(text) for text in plot.rows],
             z=[[None if t is None else math.log10(t.steps or 1.0) for t in row] for row in shown],
-            zmin=low if arrived else 0,
-            zmax=max(high, low + 1e-9) if arrived else 1,
+            zmin=low if reached else 0,
+            zmax=max(high, low + 1e-9) if reached else 1,
             text=[["" if t is None else t.text for t in row] for row in shown],
             customdata=[["" if t is None else html.escape(t.more) for t in row] for row in shown],
             texttemplate="%{text}",
@@ -73,8 +73,8 @@ def heat_map(plot: HeatMap) -> go.Figure:
     return figure
 
 
-def chosen(tile: Tile | None, plot: HeatMap, *, ink: str, arrived: bool) -> Tile | None:
-    fits = tile is not None and (tile.steps is not None) == arrived and plot.ink(tile) == ink
+def chosen(tile: Tile | None, plot: HeatMap, *, ink: str, reached: bool) -> Tile | None:
+    fits = tile is not None and (tile.steps is not None) == reached and plot.ink(tile) == ink
     return tile if fits else None
 
 

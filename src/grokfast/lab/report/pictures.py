@@ -1,12 +1,14 @@
-"""What a picture is made of, as data: charts.py draws it by plotly, for the page, figures.py by matplotlib."""
+"""What a picture is made of, as data: draw_plotly.py draws it for the page, draw_matplotlib.py for papers."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-# After Okabe and Ito, safe for all eyes; some darker, and without yellow and black, to be seen on white and on dark.
+# After Okabe and Ito, safe for colour-blind readers; some are darker, and yellow and black are left out, to be visible
+# on white and on dark.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#C05A8E", "#B8860B", "#3D9BD4", "#7F7F7F")
 NOT_REACHED = "#6b7280"  # grey, which is in no scale of ours; white letters on it can be read
 AXIS = "#7F7F7F"
@@ -33,7 +35,7 @@ class Series(NamedTuple):
 
     @property
     def again(self) -> bool:
-        """Whether the colours have come round: such a line is drawn otherwise, to tell it from the first."""
+        """Whether the colours are used a second time: such a line is drawn in another style."""
         return self.number // len(COLOURS) % 2 == 1
 
 
@@ -94,7 +96,7 @@ class Beam(NamedTuple):
 
 
 class Strand(NamedTuple):
-    """One setting across all beams; its shade goes from 0, the fastest, to 1, and is None where it never arrived."""
+    """One setting across all beams; its shade goes from 0, the fastest, to 1, and is None for not reached."""
 
     heights: list[float]
     shade: float | None
@@ -113,8 +115,17 @@ class Parallel(NamedTuple):
 Picture = Plot | HeatMap | Parallel
 
 
+def picture_name(*parts: str) -> str:
+    """A name that can be a file's and an element's, whatever a task or a filter is called.
+
+    >>> picture_name("curves", "tasks/mine.py:Mine")
+    'curves-mine_py_Mine'
+    """
+    return "-".join(re.sub(r"\W+", "_", part.rpartition("/")[2]) for part in parts)
+
+
 def blend(shade: float | None) -> str:
-    """From blue, fast, to vermilion, slow: told apart by all eyes, seen on white and on dark. Grey: not arrived."""
+    """From blue, fast, to vermilion, slow: all eyes can tell them apart, on white and on dark. Grey: not reached."""
     if shade is None:
         return AXIS
     parts = (round((1 - shade) * a + shade * b) for a, b in zip(FAST, SLOW, strict=True))

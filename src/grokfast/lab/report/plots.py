@@ -1,7 +1,8 @@
-"""What the pictures show, as data: drawn by plotly for the page (charts.py), by matplotlib for papers (figures.py)."""
+"""Filters, gradients and weights in depth: what the pictures show, as data."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -9,75 +10,26 @@ import numpy as np
 
 import grokfast
 from grokfast.lab.analysis.frequency import response
-from grokfast.lab.analysis.spectrum import filtered_spectra, measured_gain, update_gain
+from grokfast.lab.analysis.spectrum import UpdateGain, filtered_spectra, measured_gain, update_gain
 from grokfast.lab.analysis.trajectory import deviation, distances, project
-from grokfast.lab.analysis.weights import Products, products
-from grokfast.lab.config import make_filter
-from grokfast.lab.report.groups import FAINT_POINTS, Group, band, group_runs, most_telling
+from grokfast.lab.analysis.weights import Products
+from grokfast.lab.compare.names import label
+from grokfast.lab.filters import describe, known_filter
 from grokfast.lab.report.pictures import COLOURS, Panel, Plot, Series
-from grokfast.lab.compare.results import by_task, crossing, filter_name, label
 from grokfast.lab.runs.directory import Run, RunError
 
-MOST = 2 * len(COLOURS)  # curves that can be told apart; of more than that the rest is grey
+MOST = 2 * len(COLOURS)  # spectra in one page
 SEGMENT = 1024  # of spectra: shorter ones do not reach below the cutoff of the paper's filters
 FLOOR = 1e-3  # of gains in pictures: a zero of a filter would stretch the axis without end
 Made = TypeVar("Made")
 
 
-def curves_plot(groups: Sequence[Group], task: str) -> Plot:
-    """Accuracy and loss over steps; the loss alone where there is no accuracy."""
-    panels = [Panel("steps", what, curve_series(groups, what), log_y=what == "loss") for what in ("accuracy", "loss")]
-    shown = [panel for panel in panels if panel.series]
-    what = " and ".join(panel.y for panel in shown)
-    return Plot(f"curves-{task}", f"{task}: {what} over training steps", shown)
-
-
-def curve_series(groups: Sequence[Group], what: str) -> list[Series]:
-    """Validation with its band, training dashed, and a mark at each crossing."""
-    found: list[Series] = []
-    groups, others = most_telling(groups, MOST)
-    for i, (name, _) in enumerate(groups):
-        train, val = band(groups[i], f"train_{what}"), band(groups[i], f"val_{what}")
-        if train is not None:
-            found.append(Series(i, name, train.steps, train.middle, "dashed", named=False))
-        if val is not None:
-            named = what == "accuracy" or band(groups[i], "val_accuracy") is None
-            found.append(Series(i, name, val.steps, val.middle, low=val.low, high=val.high, named=named))
-        marks = crossing_marks(groups[i], what)
-        if marks:
-            steps, values = zip(*marks, strict=True)
-            found.append(Series(i, name, steps, values, "marks", named=False))
-    return faint_series(others, what, len(groups)) + found
-
-
-def faint_series(groups: Sequence[Group], what: str, number: int) -> list[Series]:
-    """Many curves as one line with gaps, in grey: they show where the crowd is, and take little space."""
-    bands = [found for group in groups if (found := band(group, f"val_{what}", points=FAINT_POINTS)) is not None]
-    if not bands:
-        return []
-    steps, values = (np.concatenate([append_gap(b[i]) for b in bands]) for i in (0, 1))
-    named = what == "accuracy" or no_accuracy(groups)
-    return [Series(number, f"{len(bands)} others", steps, values, "faint", named=named)]
-
-
-def append_gap(values: Any) -> Any:
-    return np.append(values, np.nan).astype(np.float32)
-
-
-def no_accuracy(groups: Sequence[Group]) -> bool:
-    return all(band(group, "val_accuracy") is None for group in groups)
-
-
-def crossing_marks(group: Group, what: str) -> list[tuple[int, float]]:
-    """Where each run first reached its level, on the curve of `what`."""
-    found: list[tuple[int, float]] = []
-    for run in group.runs:
-        step = crossing(run).step
-        row = next((row for row in run.rows if row.step == step), None)
-        value = getattr(row, f"val_{what}") if row is not None else None
-        if step is not None and value is not None:
-            found.append((step, value))
-    return found
+def filter_plots(runs: Sequence[Run]) -> list[Plot]:
+    """The distinct filters of runs, as far as they are known here."""
+    found = dict.fromkeys(known_filter(run.settings["filter"]) for run in runs)
+    filters = [filter for filter in found if filter is not None][: len(COLOURS)]
+    # The theorem is measured by training, which takes a second for each filter.
+    return [response_plot(filters), theorem_plot(filters[:3])] if filters else []
 
 
 def response_plot(filters: Sequence[grokfast.Filter]) -> Plot:
@@ -85,7 +37,7 @@ def response_plot(filters: Sequence[grokfast.Filter]) -> Plot:
     gains: list[Series] = []
     impulses: list[Series] = []
     for i, filter in enumerate(filters):
-        found, name = response(filter), filter_name(filter)
+        found, name = response(filter), describe(filter)
         gains.append(Series(i, name, found.frequency, np.maximum(found.total, FLOOR)))
         gains.append(Series(i, name, found.frequency, np.maximum(found.slow, FLOOR), "dashed", named=False))
         if found.cutoff is not None:
@@ -100,33 +52,49 @@ def response_plot(filters: Sequence[grokfast.Filter]) -> Plot:
 
 
 def theorem_plot(filters: Sequence[grokfast.Filter]) -> Plot:
-    """Appendix A in numbers: updates of SGD with momentum, with the filter over without, are multiplied by 1 + H."""
+    """Appendix A in numbers: the filter multiplies the updates of SGD with momentum by 1 + H."""
     found: list[Series] = []
     for i, filter in enumerate(filters):
-        gain = update_gain(filter, momentum=0.9)
+        gain, name = measured_theorem(filter), describe(filter)
         shown = np.unique(np.geomspace(1, len(gain.frequency) - 1, 400).astype(int))
-        found.append(Series(i, filter_name(filter), gain.frequency[shown], np.abs(gain.theory[shown])))
         every = slice(1, None, max(1, len(gain.frequency) // 40))
-        found.append(
-            Series(i, filter_name(filter), gain.frequency[every], np.abs(gain.measured[every]), "marks", named=False)
-        )
+        found.append(Series(i, name, gain.frequency[shown], np.abs(gain.theory[shown])))
+        found.append(Series(i, name, gain.frequency[every], np.abs(gain.measured[every]), "marks", named=False))
     title = "Updates of SGD with momentum 0.9: 1 + h in theory (line) and measured (rings)"
     return Plot("theorem", title, [Panel("cycles per step", "updates with / without the filter", found, log_y=True)])
 
 
+@functools.lru_cache(maxsize=16)
+def measured_theorem(filter: grokfast.Filter) -> UpdateGain:
+    return update_gain(filter, momentum=0.9)
+
+
+def gradient_plots(runs: Sequence[Run]) -> list[Plot]:
+    """Spectra of the first runs that recorded gradients and are long enough to have a spectrum."""
+    found = [attempt(spectrum_plot, run) for run in [run for run in runs if run.loop["gradients"]][:MOST]]
+    plots = [plot for plot in found if plot is not None]
+    return [plot._replace(name=f"spectrum-{i}") for i, plot in enumerate(plots)]
+
+
 def spectrum_plot(run: Run) -> Plot:
-    """Power of the sampled gradients over frequency by phase of training; what the filter made of it, and should."""
+    """Power of the sampled gradients over frequency by phase of training; the filter's gain, measured and in theory."""
     spectra: list[Series] = []
     for i, (name, phase) in enumerate(filtered_spectra(run, segment=SEGMENT).items()):
         spectra.append(Series(i, name, phase.before.frequency, phase.before.density))
         spectra.append(Series(i, name, phase.after.frequency, phase.after.density, "dashed", named=False))
     panels = [Panel("cycles per step", "power before (solid) and after the filter", spectra, log_y=True)]
-    if run.config.filter.filter is not None:
+    if known_filter(run.settings["filter"]) is not None:
         gain, number = measured_gain(run, segment=SEGMENT), len(spectra) // 2
         theory = Series(number, "|1 + H|² in theory", gain.frequency, gain.theory)
         measured = Series(number + 1, "measured", gain.frequency, gain.measured, "dotted")
         panels.append(Panel("cycles per step", "power after / before", [theory, measured], log_y=True))
     return Plot("spectrum", f"Spectrum of the gradients of {label(run)}", panels)
+
+
+def weight_plots(weights: Sequence[Products]) -> list[Plot]:
+    """Trajectories, those of one model together."""
+    plots = [plot for known in weights if (plot := attempt(trajectory_plot, known)) is not None]
+    return [plot._replace(name=f"trajectories-{i}") if i else plot for i, plot in enumerate(plots)]
 
 
 def trajectory_plot(known: Products) -> Plot:
@@ -147,50 +115,8 @@ def trajectory_plot(known: Products) -> Plot:
     return Plot("trajectories", "Paths of the weights from their initial values", panels)
 
 
-def filters_of(runs: Sequence[Run]) -> list[grokfast.Filter]:
-    """The distinct filters of runs."""
-    found = [make_filter(run.config.filter) for run in runs]
-    return list(dict.fromkeys(filter for filter in found if filter is not None))
-
-
-def task_plots(runs: Sequence[Run]) -> list[Plot]:
-    """The curves of each task."""
-    plots = [curves_plot(group_runs(group), task) for task, group in by_task(list(runs)).items()]
-    return [plot for plot in plots if plot.panels]
-
-
-def filter_plots(runs: Sequence[Run]) -> list[Plot]:
-    filters = filters_of(runs)[: len(COLOURS)]
-    # The theorem is measured by training, which takes a second for each filter.
-    return [response_plot(filters), theorem_plot(filters[:3])] if filters else []
-
-
-def gradient_plots(runs: Sequence[Run]) -> list[Plot]:
-    """Spectra of the first runs that recorded gradients, as far as they are long enough to have one."""
-    found = [attempt(spectrum_plot, run) for run in [run for run in runs if run.config.loop.gradients][:MOST]]
-    plots = [plot for plot in found if plot is not None]
-    return [plot._replace(name=f"spectrum-{i}") for i, plot in enumerate(plots)]
-
-
-def kept_weights(runs: Sequence[Run]) -> list[Products]:
-    """What the weights that runs kept have to say, those of one model together: read once, for pictures and tables."""
-    alike: dict[Any, list[Run]] = {}
-    for run in runs:
-        if run.config.loop.snapshots and run.summary is not None and not run.summary.get("diverged"):
-            alike.setdefault(run.config.task, []).append(run)
-    found = [attempt(products, members) for members in alike.values()]
-    return [known for known in found if known is not None]
-
-
-def weight_plots(weights: Sequence[Products]) -> list[Plot]:
-    """Trajectories, those of one model together."""
-    found = [attempt(trajectory_plot, known) for known in weights]
-    plots = [plot for plot in found if plot is not None]
-    return [plot._replace(name=f"trajectories-{i}") if i else plot for i, plot in enumerate(plots)]
-
-
 def attempt(make: Callable[[Any], Made], of: Any) -> Made | None:
-    """What is made of runs, or None of those that are too short for it or have left the numbers."""
+    """What is made of runs, or None where they are too short for it or not finite."""
     try:
         return make(of)
     except (RunError, ValueError):

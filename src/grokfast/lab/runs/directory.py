@@ -167,9 +167,11 @@ class Run:
 
     @property
     def stopped_at_level(self) -> bool:
-        """Whether the first crossing ended the run, so that nothing is known of what would have come."""
-        rows = self.rows
-        return self.loop["until"] is not None and bool(rows) and self.crossing().step == rows[-1].step
+        """Whether reaching `until` ended the run, so that nothing is known of what would have come."""
+        rows, until = self.rows, self.loop["until"]
+        if until is None or not rows:
+            return False
+        return crossings(rows, until, self.measure)["first"].step == rows[-1].step
 
     def __repr__(self) -> str:
         return f"Run({self.name!r}, {self.status})"

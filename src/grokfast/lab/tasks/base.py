@@ -50,7 +50,7 @@ class TaskDefaults:
 class Headline(NamedTuple):
     """The number that the paper judges a task by, where that is not the steps to the level."""
 
-    column: str  # in the `more` of an evaluation; the best of a run counts
+    column: str  # in the `more` of an evaluation; the highest accuracy or the lowest loss of a run counts
     words: str
     published: Literal["accuracy", "loss"]  # which of the paper's numbers stands beside it
 
@@ -64,6 +64,7 @@ class TaskConfig(abc.ABC):
     quick_steps: ClassVar[int] = 20  # enough to see that it works
     remark: ClassVar[str] = ""  # shown below its table of results
     headline: ClassVar[Headline | None] = None
+    further: ClassVar[tuple[Headline, ...]] = ()  # other columns of `more` that tables show
 
     @abc.abstractmethod
     def defaults(self) -> TaskDefaults:

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 
 SCROLL = 'class=scroll tabindex=0 role=region aria-label="table, scrolls sideways"'
 
 
-def table(lines: Sequence[Sequence[str]]) -> str:
-    """A table whose first line is its head and whose first column names the others; wide ones scroll by themselves."""
+def table(lines: Sequence[Sequence[str]], *, mark: Callable[[int, str], bool] = lambda column, text: False) -> str:
+    """A table whose first line is its head and whose first column names the others; wide ones scroll by themselves.
+
+    `mark` says which cells to highlight, by column and text.
+    """
     head = "".join(f"<th scope=col>{escape(text)}</th>" for text in lines[0])
-    rows = ((escape(line[0]), "".join(f"<td>{escape(text)}</td>" for text in line[1:])) for line in lines[1:])
-    body = "".join(f"<tr><th scope=row>{name}</th>{cells}</tr>" for name, cells in rows)
+    rows = ("".join(cell(i, text, mark(i, text)) for i, text in enumerate(line)) for line in lines[1:])
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
     return f"<div {SCROLL}><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+
+
+def cell(column: int, text: str, marked: bool) -> str:
+    shown = f"<mark>{escape(text)}</mark>" if marked else escape(text)
+    return f"<td>{shown}</td>" if column else f"<th scope=row>{shown}</th>"
 
 
 def escape(text: str) -> str:
     return html.escape(text)
+
+
+def prose(text: str) -> str:
+    """Escaped text in which `words` between backticks are code.
+
+    >>> prose("a < b by `--level`")
+    'a &lt; b by <code>--level</code>'
+    """
+    return re.sub(r"`(.+?)`", r"<code>\1</code>", escape(text))

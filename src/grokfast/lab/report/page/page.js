@@ -25,8 +25,8 @@ function stack() {
     chart.dataset.narrow = String(narrow);
     for (const box of [chart, chart.parentElement]) box.style.height = narrow ? "820px" : "440px";
     Plotly.relayout(chart, narrow
-      ? { "xaxis.domain": [0, 1], "xaxis2.domain": [0, 1], "yaxis.domain": [0.58, 1], "yaxis2.domain": [0, 0.42], "legend.y": -0.1, height: 820 }
-      : { "xaxis.domain": [0, 0.45], "xaxis2.domain": [0.55, 1], "yaxis.domain": [0, 1], "yaxis2.domain": [0, 1], "legend.y": -0.18, height: 440 });
+      ? { "xaxis.domain": [0, 1], "xaxis2.domain": [0, 1], "yaxis.domain": [0.58, 1], "yaxis2.domain": [0, 0.42], height: 820 }
+      : { "xaxis.domain": [0, 0.45], "xaxis2.domain": [0.55, 1], "yaxis.domain": [0, 1], "yaxis2.domain": [0, 1], height: 440 });
   }
 }
 
@@ -42,30 +42,30 @@ function turn(button) {
   button.setAttribute("aria-pressed", String(linear));
 }
 
-// The legend once more, as buttons that a keyboard reaches.
-function offer(chart) {
+// The legend: buttons that wrap, that a keyboard reaches, and that show and hide a curve.
+function addLegend(chart) {
   const entries = new Map();
   chart.data.forEach((trace, i) => {
     if (!trace.legendgroup) return;
-    const entry = entries.get(trace.legendgroup) ?? { traces: [], named: false };
+    const entry = entries.get(trace.legendgroup) ?? { traces: [] };
     entry.traces.push(i);
-    if (trace.showlegend) Object.assign(entry, { named: true, name: plain(trace.name) });
+    if (trace.showlegend) Object.assign(entry, { name: plain(trace.name), line: trace.line });
     entries.set(trace.legendgroup, entry);
   });
-  const named = [...entries.values()].filter((entry) => entry.named);
-  if (named.length < 2) return;
-  const box = document.createElement("details");
-  box.className = "names";
-  box.append(Object.assign(document.createElement("summary"), { textContent: "Show and hide curves" }));
+  const named = [...entries.values()].filter((entry) => entry.name);
+  if (!named.length) return;
+  const box = Object.assign(document.createElement("div"), { className: "names" });
   const hidden = (entry) => chart.data[entry.traces[0]].visible === "legendonly";
   for (const entry of named) {
     entry.button = Object.assign(document.createElement("button"), { type: "button", textContent: entry.name });
+    const style = entry.line.dash === "solid" ? "solid" : "double";
+    entry.button.style.borderLeft = `0.7rem ${style} ${entry.line.color}`;
     entry.button.addEventListener("click", () => Plotly.restyle(chart, { visible: hidden(entry) ? true : "legendonly" }, entry.traces));
     box.append(entry.button, " ");
   }
-  const tell = () => named.forEach((entry) => entry.button.setAttribute("aria-pressed", String(!hidden(entry))));
-  chart.on("plotly_restyle", tell);
-  tell();
+  const update = () => named.forEach((entry) => entry.button.setAttribute("aria-pressed", String(!hidden(entry))));
+  chart.on("plotly_restyle", update);
+  update();
   chart.closest("[role=figure]").after(box);
 }
 
@@ -74,6 +74,6 @@ const plain = (name) => new DOMParser().parseFromString(name, "text/html").docum
 for (const button of document.querySelectorAll("button[data-chart]")) button.addEventListener("click", () => turn(button));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
 addEventListener("resize", stack);
-charts().forEach(offer);
+charts().forEach(addLegend);
 paint();
 stack();

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from plotly.offline import get_plotlyjs
 
-from grokfast.lab.analysis.weights import Products
-from grokfast.lab.config import to_json
-from grokfast.lab.commands.flags import command_line
+from grokfast.lab.analysis.weights import Products, products_by_model
+from grokfast.lab.compare.arms import arm_rows, paper_arms
+from grokfast.lab.compare.costs import cost_rows
+from grokfast.lab.compare.distances import distance_rows
 from grokfast.lab.compare.headline import headline
-from grokfast.lab.paper.published import REMARKS
+from grokfast.lab.compare.results import HEADINGS, label, result
+from grokfast.lab.compare.seeds import Arm, make_arms, stopped_before
+from grokfast.lab.config import flatten
+from grokfast.lab.report.curves import curves_plot
 from grokfast.lab.report.draw_plotly import chart
-from grokfast.lab.report.groups import group_runs
-from grokfast.lab.report.page.markup import SCROLL, escape, table
-from grokfast.lab.compare.costs import cost_rows, distance_rows
-from grokfast.lab.report.pictures import Picture
-from grokfast.lab.report.plots import curves_plot, filter_plots, gradient_plots, kept_weights, weight_plots
+from grokfast.lab.report.page.markup import escape, prose, table
 from grokfast.lab.report.page.sweeps import sweep_section
-from grokfast.lab.compare.results import HEADINGS, by_task, cell, flatten, label, result
-from grokfast.lab.runs.directory import Run, write_atomically
-from grokfast.lab.compare.arms import arm_rows
+from grokfast.lab.report.pictures import Picture
+from grokfast.lab.report.plots import filter_plots, gradient_plots, weight_plots
+from grokfast.lab.request import command_line
+from grokfast.lab.runs.describe import cell
+from grokfast.lab.runs.directory import Run, RunError
+from grokfast.lab.runs.files import write_atomically
+from grokfast.lab.tasks import TASKS
 
 ASSETS = Path(__file__).parent
 STEPS = (
@@ -31,32 +34,35 @@ STEPS = (
     "level keeps its last value. Dashed: training. Rings: the level is reached."
 )
 FILTERS = (
-    "First: the gain of each frequency, 1 + h solid, h alone dashed, a ring at the cutoff. Then: how much of a gradient "
-    "is added to later ones. Below: what the theorem for linear optimizers says of the updates of SGD with momentum, "
-    "and what they do on white noise."
+    "Left: the gain at each frequency, 1 + h solid, h alone dashed, a ring at the cutoff. Right: how much of a gradient "
+    "is added to later ones. Below: the theorem for linear optimizers, what it says about the updates of SGD with "
+    "momentum and what they do on white noise."
 )
 GRADIENTS = (
-    "Power of the gradients of sampled scalars, each scaled to the same total, by the phase of training: before the "
-    "filter solid, after it dashed. Then the measured gain and that of theory: at the lowest frequencies and near zeros "
-    "of the filter it is measured too high, because gradients shrink over training and power leaks in from neighbours."
+    "Left: the power of the gradients of sampled scalars by phase of training, each scalar scaled to the same total; "
+    "solid before the filter, dashed after it. Right: the measured gain and the theoretical one. The measured gain is too "
+    "high at the lowest frequencies and near zeros of the filter, because gradients shrink over training and power leaks "
+    "in from neighbouring frequencies."
 )
 WEIGHTS = (
     "Differences from the initial weights in the plane of most variance. A: initial, B: after 500 steps, C: the end. "
-    "The published distances are headed as l2 but break the triangle inequality; mean squares fit those of AB."
+    "The published distances are called l2 but violate the triangle inequality, which no distance can; mean squares fit "
+    "the published AB."
 )
 
 
-def write_page(runs: list[Run], out: Path, *, unreadable: Sequence[str] = ()) -> Path:
-    """Write the page; `unreadable` says of which runs nothing can be shown."""
-    if not runs:
+def write_page(tasks: Mapping[str, list[Run]], out: Path, *, unreadable: Sequence[str] = ()) -> Path:
+    """Write the page on the runs of each task; `unreadable` names the runs that cannot be shown, and why."""
+    if not tasks:
         raise ValueError("a report needs at least one run, got none")
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(out, page(runs, unreadable).encode())
+    write_atomically(out, page(tasks, unreadable).encode())
     return out
 
 
-def page(runs: list[Run], unreadable: Sequence[str] = ()) -> str:
-    tasks, weights = by_task(runs), kept_weights(runs)
+def page(tasks: Mapping[str, list[Run]], unreadable: Sequence[str] = ()) -> str:
+    runs = [run for members in tasks.values() for run in members]
+    weights = products_by_model(runs)
     summary = "".join(f"<li><b>{escape(task)}</b>: {escape(headline(group))}</li>" for task, group in tasks.items())
     sections = "".join(section(task, group) for task, group in tasks.items())
     return f"""<!doctype html>
@@ -73,7 +79,7 @@ adds the slow part of each gradient to it, ĝ = g + h ∗ g, to shorten the dela
 {extra("Weights in space", WEIGHTS, weight_plots(weights), distances(weights))}
 {not_shown(unreadable)}
 <section><h2>To repeat</h2>
-<pre>{commands(runs)}</pre>
+<pre>{escape(commands(runs))}</pre>
 <p class="soft">{escape(machine(runs[0]))}</p></section>
 </main><script>{asset("page.js")}</script></body></html>
 """
@@ -81,24 +87,45 @@ adds the slow part of each gradient to it, ĝ = g + h ∗ g, to shorten the dela
 
 def section(task: str, runs: list[Run]) -> str:
     """The runs of one task: the curves, the numbers, what they cost, what differs between them."""
-    groups = group_runs(runs)
-    plot = curves_plot(groups, task)
-    defaults = runs[0].config.task.defaults()  # runs are compared at one level, wherever they stopped
-    level, measure = defaults.level, defaults.measure
+    arms = make_arms(runs)
+    plot = curves_plot(arms, task)
     return f"""<section><h2>{escape(task)}</h2>
 {chart(plot) if plot.panels else "<p>No evaluation yet.</p>"}
 <p class="soft">{STEPS} Click a name to hide it, drag to zoom, double-click to reset.
 <button type="button" data-chart="{plot.name}" aria-pressed="false">Linear steps</button></p>
 {sweep_section(runs)}
-{over_seeds(runs, task)}
-<h3>Steps until the validation {measure} is {level:g}</h3>
-{table([list(HEADINGS), *(list(result(run)) for run in runs)])}
-<p class="soft">The crossing is known up to the evaluation grid ("lies in"). "&gt;" means not reached within the run. "Paper" is the
-published number of the same setting.</p>
+{over_seeds(runs)}
+<h3>Steps until the validation {runs[0].measure} is {runs[0].level:g}</h3>
+{table(run_rows(runs, arms), mark=lambda column, text: column == 2 and text != "yes")}
+<p class="soft">The crossing lies between two evaluations ("lies in"). "&gt;" means not reached within the run. "Paper" is the
+published number of the same setting. One run of each seed counts in medians and curves; a run that never crossed and is
+shorter than half of the longest of its setting does not count.{prose(level_note(runs))}</p>
 <h3>Cost</h3>
-{table(cost_rows(groups))}
+{table(cost_rows(arms)) if arms else ""}
 <details><summary>Settings that differ</summary>{settings(runs)}</details>
 </section>"""
+
+
+def run_rows(runs: Sequence[Run], arms: Sequence[Arm]) -> list[list[str]]:
+    """The headings and a line for each run, which says whether it counts over seeds."""
+    known = {run.path: "yes" for arm in arms for run in arm.runs}
+    known |= {run.path: reason for arm in arms for run, reason in arm.left_out}
+    counts = ["counts", *(known.get(run.path, "no: not evaluated yet") for run in runs)]
+    lines = [HEADINGS, *map(result, runs)]
+    return [[*line[:2], text, *line[2:]] for line, text in zip(lines, counts, strict=True)]
+
+
+def level_note(runs: Sequence[Run]) -> str:
+    """Says so where runs stopped at an easier level than the one they are judged at."""
+    early = [run for run in runs if stopped_before(run)]
+    if not early:
+        return ""
+    levels = ", ".join(f"{level:g}" for level in sorted({run.loop["until"] for run in early}))
+    count = "1 run stopped" if len(early) == 1 else f"{len(early)} runs stopped"
+    return (
+        f" {count} earlier, at {levels}, and count{'s' if len(early) == 1 else ''} as not having reached "
+        f"{runs[0].level:g}; `--level` judges all runs at another level."
+    )
 
 
 def extra(title: str, text: str, plots: Sequence[Picture], more: str = "") -> str:
@@ -114,28 +141,21 @@ def distances(weights: Sequence[Products]) -> str:
     return f"<h3>Distances between the states</h3>{table(lines)}" if lines else ""
 
 
-def over_seeds(runs: list[Run], task: str) -> str:
-    lines = arm_rows(runs, task)
-    remark = f"<p class=soft>{escape(REMARKS[task])} Values are of runs that did not stop at the level.</p>"
-    return f"<h3>Over seeds, beside the paper</h3>{table(lines)}{remark}" if lines else ""
+def over_seeds(runs: Sequence[Run]) -> str:
+    lines = arm_rows(paper_arms(runs))
+    if not lines:
+        return ""
+    remark = f"{TASKS[runs[0].task].remark} Values are of complete runs that did not stop at the level."
+    return f"<h3>Over seeds, beside the paper</h3>{table(lines)}<p class=soft>{prose(remark)}</p>"
 
 
-def settings(runs: list[Run]) -> str:
-    """A line for each run, a column for each setting in which they differ; what most do not have is marked."""
-    flat = [flatten(to_json(run.config)) for run in runs]
+def settings(runs: Sequence[Run]) -> str:
+    """A line for each run, a column for each setting in which they differ; unusual values are marked."""
+    flat = [flatten(run.settings) for run in runs]
     keys = [key for key in dict.fromkeys(key for f in flat for key in f) if len({repr(f.get(key)) for f in flat}) > 1]
-    usual = {key: Counter(repr(f.get(key)) for f in flat).most_common(1)[0][0] for key in keys}
-    head = "".join(f"<th scope=col>{escape(key)}</th>" for key in ("run", *keys))
-    body = "".join(
-        f"<tr><th scope=row>{escape(label(run))}</th>{''.join(marked(f.get(key), usual[key]) for key in keys)}</tr>"
-        for run, f in zip(runs, flat, strict=True)
-    )
-    return f"<div {SCROLL}><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-
-
-def marked(value: Any, usual: str) -> str:
-    text = escape(cell(value))
-    return f"<td>{text}</td>" if repr(value) == usual else f"<td><mark>{text}</mark></td>"
+    lines = [[label(run), *(cell(f.get(key)) for key in keys)] for run, f in zip(runs, flat, strict=True)]
+    usual = [Counter(column).most_common(1)[0][0] for column in zip(*lines, strict=True)]
+    return table([["run", *keys], *lines], mark=lambda column, text: column > 0 and text != usual[column])
 
 
 def not_shown(unreadable: Sequence[str]) -> str:
@@ -143,16 +163,23 @@ def not_shown(unreadable: Sequence[str]) -> str:
     return f"<section><h2>Not shown</h2><ul>{items}</ul></section>" if items else ""
 
 
-def commands(runs: list[Run]) -> str:
-    """The shortest command that repeats each run."""
-    return escape("\n".join(dict.fromkeys(command_line(run.config) for run in runs)))
+def commands(runs: Sequence[Run]) -> str:
+    """The shortest command that repeats each run, where its code is known here."""
+    return "\n".join(dict.fromkeys(map(command, runs)))
+
+
+def command(run: Run) -> str:
+    try:
+        return command_line(run.config)
+    except RunError:
+        return f"# {run.name}: its task or filter is not known here; its settings are in its config.json"
 
 
 def machine(run: Run) -> str:
     found = run.environment
     if not found:
-        return "On which machine this was measured is not known."
-    return f"Measured with torch {found['torch']}, {found['processor']}, {found['cores']} cores."
+        return "It is not known on which machine this was measured."
+    return f"Measured with torch {found.get('torch')}, {found.get('processor')}, {found.get('cores')} cores."
 
 
 def asset(name: str) -> str:

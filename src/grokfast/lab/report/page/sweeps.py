@@ -2,87 +2,91 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from grokfast.lab.analysis import sensitivity
-from grokfast.lab.compare.sensitivity import Sensitivity
+from grokfast.lab.compare import sensitivity
+from grokfast.lab.compare.names import enumerate_words, words
+from grokfast.lab.compare.sensitivity import Family, Sensitivity
 from grokfast.lab.report.draw_plotly import chart
 from grokfast.lab.report.page.markup import escape, table
-from grokfast.lab.report.sweep import Sweep, described, extent, find_sweeps, listed, pictures, spread, words
+from grokfast.lab.report.sweeps import named_families, pictures, steps_text, values_text
 from grokfast.lab.runs.directory import Run
 
 SHOWN = 10  # settings in the table
 MAP = (
-    "Median steps over seeds until the level is reached, yellow for few, purple for many. Grey: not reached by half of "
-    "the seeds within the steps shown. A star marks the best."
+    "Median steps over seeds until the level is reached, yellow for few, purple for many. Grey: too many seeds did not "
+    "reach the level to know the median. A star marks the best."
 )
 STRANDS = (
     "One line for each setting, from blue, the fastest, to orange; the thick one is the best. Dotted grey: not reached."
-    " Scales are logarithmic where values allow it; that of alpha is of its memory 1 / (1 - alpha)."
+    " Scales are logarithmic where values allow it; alpha is shown by its memory 1 / (1 - alpha)."
 )
-RINGS = "Rings: runs. Orange ones ended there without having reached the level."
+RINGS = "Each ring is a run. Orange ones ended there without having reached the level."
 BESIDE = (
-    "How many more steps it takes with a value 10% off the best, the others as they are: estimated log-linearly from "
-    "the neighbours of the best on that axis. Of alpha, 10% are of its memory 1 / (1 - alpha). Not measured where "
-    "a neighbour is missing or did not reach the level."
+    "How many more steps a value 10% off the best takes, the others fixed: estimated log-linearly from the neighbours "
+    "of the best on that axis. For alpha, 10% is meant of its memory 1 / (1 - alpha). It is not measured where a "
+    "neighbour is missing or did not reach the level."
 )
 
 
 def sweep_section(runs: Sequence[Run]) -> str:
-    return "".join(section(sweep) for sweep in find_sweeps(runs))
+    return "".join(section(family, name) for name, family in named_families(runs).items())
 
 
-def section(sweep: Sweep) -> str:
+def section(family: Family, name: str) -> str:
     """The recommendation, the pictures, the best settings, what lies beside the best."""
-    advice = "".join(f"<li>{escape(line)}</li>" for line in recommendation(sweep))
-    captions = (MAP, STRANDS) if len(sweep.axes) > 1 else (RINGS,)
+    advice = "".join(f"<li>{escape(line)}</li>" for line in recommendation(family))
+    captions = (MAP, STRANDS) if len(family.axes) > 1 else (RINGS,)
     drawn = "".join(
         f"<h4>{escape(plot.title)}</h4>{chart(plot)}<p class=soft>{text}</p>"
-        for plot, text in zip(pictures(sweep), captions, strict=True)
+        for plot, text in zip(pictures(family, name), captions, strict=True)
     )
-    beside = [sensitivity.sensitivity(sweep.settings, name) for name in sweep.axes]
-    return f"""<h3>Sweep over {escape(listed(sweep.axes))}: {escape(sweep.title)}, {sweep.runs} runs</h3>
+    beside = [sensitivity.sensitivity(family.candidates, axis) for axis in family.axes]
+    axes = enumerate_words([words(axis) for axis in family.axes])
+    return f"""<h3>Sweep over {escape(axes)}: {escape(family.title)}, {family.runs} runs</h3>
 <ul>{advice}</ul>{drawn}
-<h4>Best settings</h4>{table(best_rows(sweep))}
+<h4>Best settings</h4>{table(best_rows(family))}
 <h4>How much worse is 10% off?</h4>{table(beside_rows(beside))}<p class=soft>{BESIDE}</p>"""
 
 
-def recommendation(sweep: Sweep) -> list[str]:
+def recommendation(family: Family) -> list[str]:
     """What to take, and how sure that is, in sentences."""
-    verdict = sensitivity.judge(sweep.settings)
+    verdict = sensitivity.judge(family.candidates)
     if verdict is None:
-        longest = max(c.after for s in sweep.settings for c in s.crossings)
-        return [f"No setting reached {sweep.level} in most of its runs, up to {longest:,} steps: nothing to recommend."]
+        tried = [bound.value for c in family.candidates for bound in c.taken if math.isfinite(bound.value)]
+        longest = f" in up to {max(tried):,.0f} steps" if tried else ""
+        return [f"No setting reached {family.level} in most of its runs{longest}: there is nothing to recommend."]
     best, second, edges, overlap = verdict
-    fixed = f" (with {described(sweep.fixed)}, not varied)" if sweep.fixed else ""
-    said = [f"Recommended: {described(best.values)}{fixed}. It reaches {sweep.level} after {spread(best)}."]
-    if len(best.crossings) == 1:
-        said.append("Only one seed: what is chance and what is the setting cannot be told. Repeat the best with more.")
+    fixed = f" (with {values_text(family.fixed)}, not varied)" if family.fixed else ""
+    said = [f"Recommended: {values_text(best.values)}{fixed}. It reaches {family.level} after {steps_text(best)}."]
+    if len(best.taken) == 1:
+        said.append("This is one seed, so the difference may be chance: repeat the best setting with more seeds.")
     for name, end in edges.items():
         if end == "lowest" and best.values[name] == 0:
             continue  # there is nothing below
         beyond = "below" if end == "lowest" else "above"
         said.append(f"The best {words(name)} is the {end} that was tried: the optimum may lie {beyond} it.")
     if second is not None and overlap is not None:
-        known = "its seeds overlap with the best's, so the two cannot be told apart" if overlap else "no seeds overlap"
-        said.append(f"Second best: {described(second.values)}, after {spread(second)}; {known}.")
-    if best.censored:
-        said.append(f"{best.censored} of its {len(best.crossings)} runs did not reach the level.")
+        known = "its seeds overlap with the best, so the two may be equal" if overlap else "no seeds overlap"
+        said.append(f"Second best: {values_text(second.values)}, after {steps_text(second)}; {known}.")
+    if best.steps.censored:
+        said.append(f"{best.steps.censored} of its {best.steps.count} runs did not reach the level.")
     return said
 
 
-def best_rows(sweep: Sweep) -> list[list[str]]:
-    head = ["place", *(words(name) for name in sweep.axes), "seeds", "median steps", "lowest to highest", "not reached"]
+def best_rows(family: Family) -> list[list[str]]:
+    head = ["place", *map(words, family.axes), "seeds", "median steps", "lowest to highest", "not reached"]
     rows = [
         [
             str(place),
-            *(f"{setting.values[name]:.6g}" for name in sweep.axes),
-            str(len(setting.crossings)),
-            f"{'' if setting.reached else '> '}{setting.steps:,.0f}",
-            extent(setting),
-            str(setting.censored),
+            *(f"{candidate.values[name]:.6g}" for name in family.axes),
+            str(candidate.steps.count),
+            str(candidate.steps.median),
+            candidate.steps.interval,
+            str(candidate.steps.censored),
         ]
-        for place, setting in enumerate(sweep.settings[:SHOWN], start=1)
+        for place, candidate in enumerate(family.candidates[:SHOWN], start=1)
     ]
     return [head, *rows]
 

@@ -46,6 +46,7 @@ class ImdbConfig(PaperConfig):
         "The `batch` columns repeat that measure; the others are those of the whole validation part."
     )
     headline: ClassVar[Headline] = Headline("batch_accuracy_best", "best accuracy of a batch", "accuracy")
+    further: ClassVar[tuple[Headline, ...]] = (Headline("batch_loss_best", "lowest loss of a batch", "loss"),)
 
     rows: int = setting(1000, "reviews to use, the first ones of the file")
     val_fraction: float = setting(0.25, "fraction of the reviews to validate on, the same for both sentiments")

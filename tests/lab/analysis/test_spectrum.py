@@ -12,21 +12,21 @@ from scipy import signal
 from tiny import tiny
 
 from grokfast import EMA, FIR, IIR, MA, Butterworth, Filter
-from grokfast.lab.analysis.frequency import impulse_response, response, ring_out, silence
+from grokfast.lab.analysis.frequency import cutoff_text, gain_rows, impulse_response, response, ring_out, silence
 from grokfast.lab.analysis.spectrum import (
     Spectrum,
     filtered_spectra,
-    layer_spectra,
     measured_gain,
     power,
     settled,
     slow_share,
     update_gain,
 )
+from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.metrics import Row
 from grokfast.lab.runs.recording import Sampled, load_gradients
-from grokfast.lab.runs.directory import Run, RunError, create_run
-from grokfast.lab.training.loop import train
+from grokfast.lab.runs.writer import create_run
+from grokfast.lab.training.train import train
 
 B, A = [0.06, 0.04], [1.0, -1.3, 0.4]  # poles at 0.8 and 0.5, gain 1 at 0
 TAPS = [0.4, 0.3, 0.2, 0.1]
@@ -107,6 +107,15 @@ def test_response_refuses_empty_grids() -> None:
             response(EMA(), **options)  # type: ignore[arg-type]
 
 
+def test_gains_are_listed_by_period() -> None:
+    head, *rows = gain_rows(EMA(alpha=0.98, lamb=2.0))
+    assert head == ["period", "gain of 1 + h", "gain of h"]
+    assert rows[0] == ["constant", "3.000", "2.000"]
+    assert [row[0] for row in rows[1:]] == ["1000", "300", "100", "30", "10", "2"]
+    assert cutoff_text(EMA(alpha=0.98)) == "h has fallen by 3 dB at a period of 311 steps"
+    assert cutoff_text(EMA(alpha=0.0)) == "h is flat"
+
+
 # Spectra ----------------------------------------------------------------------------------------------------------
 
 
@@ -173,21 +182,11 @@ def test_slow_share_refuses_what_the_bins_cannot_tell() -> None:
             slow_share(flat, cutoff)
 
 
-def test_layers_have_spectra_of_their_own() -> None:
-    fast, slow, still = noise(600, 3), noise(600, 2).cumsum(axis=0), np.zeros((600, 1))
-    signals = np.hstack([fast, still, slow]).astype(np.float32)
-    found = layer_spectra(Sampled([*["fast"] * 3, "still", *["slow"] * 2], signals, signals))
-    assert list(found) == ["fast", "slow"]
-    assert slow_share(found["fast"], 0.05) < 0.2 < 0.9 < slow_share(found["slow"], 0.05)
-
-
 # Recorded runs ----------------------------------------------------------------------------------------------------
 
 
 def recorded(runs_dir: Path, **changes: object) -> Run:
-    run = create_run(tiny(steps=160, gradients=300, eval_every=80, **changes), runs_dir)
-    assert train(run)
-    return run
+    return train(tiny(steps=160, gradients=300, eval_every=80, **changes), runs_dir).run
 
 
 @pytest.mark.parametrize(
@@ -214,7 +213,7 @@ def write_gradients(run: Run, before: np.ndarray, after: np.ndarray) -> None:
 
 @pytest.mark.parametrize("idle", [0, 1500])
 def test_gain_is_measured_once_the_filter_runs_and_has_forgotten_its_start(runs_dir: Path, idle: int) -> None:
-    run = create_run(tiny(filter="ema", alpha=0.9, lamb=2.0), runs_dir)
+    run = create_run(tiny(filter="ema", alpha=0.9, lamb=2.0), runs_dir, {})
     before = noise(3000, 10)
     before[0] = before[idle] = 300.0
     after = before + 2.0 * signal.lfilter([0.1], [1.0, -0.9], before, axis=0)
@@ -235,7 +234,7 @@ def test_at_most_a_quarter_of_a_run_is_left_out_for_the_filter_to_forget() -> No
 
 def fabricated(runs_dir: Path, accuracies: list[tuple[int, float, float]]) -> Run:
     """A run whose gradients are fast until step 200 and slow from then on, after the filter twice what they were."""
-    run = create_run(tiny(steps=400, gradients=4), runs_dir)
+    run = create_run(tiny(steps=400, gradients=4), runs_dir, {})
     before = np.vstack([noise(200, 4), noise(200, 4).cumsum(axis=0)])
     write_gradients(run, before, 2 * before)
     rows = [Row(t, 1.0, train, 1.0, val, 1.0, 1.0, None, 1e-3, t, 1.0) for t, train, val in accuracies]
@@ -274,7 +273,7 @@ def test_phases_of_unequal_length_share_their_frequencies(runs_dir: Path) -> Non
 
 
 def test_spectra_need_recorded_gradients(runs_dir: Path) -> None:
-    run = create_run(tiny(), runs_dir)
+    run = create_run(tiny(), runs_dir, {})
     for analyse in (filtered_spectra, measured_gain, load_gradients):
         with pytest.raises(RunError, match="recorded no gradients: train it with --gradients"):
             analyse(run)

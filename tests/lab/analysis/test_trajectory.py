@@ -10,42 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from made import kept_run as make_run
 from numpy.typing import NDArray
 from tiny import tiny
 
-from grokfast.lab.analysis.trajectory import (
-    PUBLISHED,
-    Spread,
-    deviation,
-    distance_table,
-    distances,
-    project,
-)
-from grokfast.lab.analysis.weights import flatten_weights, load_vectors, products
-from grokfast.lab.config import LoopConfig, RunConfig, to_json
-from grokfast.lab.runs.metrics import Row
-from grokfast.lab.paper.published import arm_config, arms
-from grokfast.lab.runs.directory import Run, RunError, create_run, row_to_json, run_path, write_json
-from grokfast.lab.training.loop import train
-
-Kept = Mapping[int, "list[float] | NDArray[np.float32]"]
-
-
-def make_run(
-    folder: Path, kept: Kept, *, accuracy: float = 1.0, columns: int = 1, config: RunConfig | None = None
-) -> Run:
-    """A complete run that went through these weights; the last ones are its end."""
-    config = config or tiny(snapshots=2)
-    run = Run(run_path(config, folder))
-    (run.path / "snapshots").mkdir(parents=True)
-    write_json(run.path / "config.json", to_json(config))
-    for step, values in kept.items():
-        weights = {"w": torch.as_tensor(values, dtype=torch.float32).view(-1, columns)}
-        torch.save(weights, run.path / "snapshots" / f"{step:09d}.pt")
-    row = Row(max(kept), 0.1, 1.0, 0.1, accuracy, 1.0, 1.0, None, 1e-3, 8, 1.0)
-    (run.path / "metrics.jsonl").write_bytes(row_to_json(row))
-    write_json(run.path / "summary.json", {})
-    return run
+from grokfast.lab.analysis.trajectory import deviation, distances, project
+from grokfast.lab.analysis.weights import flatten_weights, load_vectors, products, products_by_model
+from grokfast.lab.runs.directory import RunError
+from grokfast.lab.runs.writer import create_run
+from grokfast.lab.training.train import train
 
 
 def wander(seed: int, count: int = 6, size: int = 40) -> dict[int, NDArray[np.float32]]:
@@ -56,12 +29,6 @@ def wander(seed: int, count: int = 6, size: int = 40) -> dict[int, NDArray[np.fl
 
 def stacked(*kept: Mapping[int, NDArray[np.float32]]) -> NDArray[np.float64]:
     return np.concatenate([np.stack(list(k.values())).astype(np.float64) - k[0] for k in kept])
-
-
-def arm_run(folder: Path, name: str, kept: Kept, *, seed: int = 0, steps: int = 1000, accuracy: float = 1.0) -> Run:
-    arm = next(arm for arm in arms("modmul") if arm.name == name)
-    config = arm_config(arm, LoopConfig(seed=seed, steps=steps, snapshots=2, threads=1))
-    return make_run(folder, kept, accuracy=accuracy, config=config)
 
 
 def test_weights_are_flattened_by_name_and_integers_left_out() -> None:
@@ -87,56 +54,10 @@ def test_overfit_state_is_the_nearest_snapshot_and_says_so(runs_dir: Path, asked
     assert (found.ab, found.bc, found.ac) == (taken / 10, 9 - taken / 10, 9.0)
 
 
-def test_a_run_that_never_generalised_is_flagged_and_has_no_part_in_the_means_of_c(runs_dir: Path) -> None:
-    good = arm_run(runs_dir, "Baseline", {0: [0, 0], 500: [3, 0], 900: [3, 4]})
-    bad = arm_run(runs_dir, "Baseline", {0: [0, 0], 500: [5, 0], 900: [70, 0]}, seed=1, accuracy=0.2)
-    assert not distances(bad).generalised
-    (row,) = distance_table([good, bad])
-    assert row.l2 == (Spread(4.0, math.sqrt(2), 2), Spread(4.0, None, 1), Spread(5.0, None, 1))
-    (alone,) = distance_table([bad])
-    assert alone.l2[1:] == (Spread(None, None, 0), Spread(None, None, 0))
-
-
-def test_table_gathers_seeds_by_arm_with_the_published_beside(runs_dir: Path) -> None:
-    kept = {0: [0.0, 0.0], 500: [3.0, 0.0], 900: [3.0, 4.0]}
-    runs = [arm_run(runs_dir, name, kept, seed=seed) for name in ("Baseline", "Grokfast-MA") for seed in (1, 0)]
-    runs.append(make_run(runs_dir, kept))
-    base, fast, other = distance_table(runs)
-    assert (base.name, fast.name, other.name) == ("Baseline", "Grokfast-MA", "modmul-baseline-wd0")
-    assert [run.config.loop.seed for run in base.runs] == [0, 1]
-    assert base.mean_squares.ab == Spread(4500.0, 0.0, 2)
-    assert base.published is not None
-    assert fast.published is not None
-    assert (base.published.ac.mean, fast.published.ac.mean, other.published) == (570.7, 35.8, None)
-
-
-def test_runs_that_differ_in_more_than_the_seed_are_not_averaged(runs_dir: Path) -> None:
-    kept = {0: [0.0], 900: [1.0]}
-    changes = [{}, {"p": 5}, {"weight_decay": 1.0}, {"filter": "ema"}, {"fast": False}]
-    runs = [make_run(runs_dir, kept, config=tiny(snapshots=2, **change)) for change in changes]
-    assert [row.runs for row in distance_table(runs)] == [[run] for run in runs]
-
-
-def test_of_two_runs_of_one_seed_the_longer_counts(runs_dir: Path) -> None:
-    short = arm_run(runs_dir, "Baseline", {0: [0.0], 500: [1.0]}, steps=500)
-    long = arm_run(runs_dir, "Baseline", {0: [0.0], 900: [1.0]}, steps=900)
-    assert [row.runs for row in distance_table([short, long])] == [[long]]
-    assert [row.runs for row in distance_table([long, short])] == [[long]]
-
-
-def test_published_distances_break_the_triangle_inequality_unless_they_are_squares() -> None:
-    for sides in PUBLISHED.values():
-        ab, bc, ac = (side.mean or 0.0 for side in sides)
-        assert ac > ab + bc
-        assert math.sqrt(ac) <= math.sqrt(ab) + math.sqrt(bc)
-
-
 def test_deviation_is_from_the_initial_weights(runs_dir: Path) -> None:
     found = deviation(make_run(runs_dir, {0: [1, 1], 5: [4, -3], 30: [1, 3]}))
     assert found.steps.tolist() == [0, 5, 30]
     assert found.l2.tolist() == [0.0, 5.0, 2.0]
-    assert found.mean_absolute.tolist() == [0.0, 3.5, 1.0]
-    assert found.mean_square.tolist() == [0.0, 12.5, 2.0]
 
 
 def test_projection_is_the_svd_of_the_stacked_and_centred_displacements(runs_dir: Path) -> None:
@@ -159,7 +80,6 @@ def test_products_from_blocks_are_those_of_the_stacked_matrix(runs_dir: Path, co
     plain = stacked(*walks)
     found = products(runs, memory=8 * (len(plain) + 3) * columns)
     np.testing.assert_allclose(found.inner, plain @ plain.T, atol=1e-10)
-    np.testing.assert_allclose(found.absolute, np.abs(plain).mean(1), atol=1e-12)
 
 
 def test_many_snapshots_are_read_once(runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +88,6 @@ def test_many_snapshots_are_read_once(runs_dir: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(torch, "load", lambda path, **options: (read.append(path), load(path, **options))[1])
     known = products(runs)
     project(runs, known=known)
-    distance_table(runs, known=known)
     assert [deviation(run, known=known).steps[-1] for run in runs] == [490, 490]
     assert len(read) == 2 * (50 + 1)  # the first of each run once more, for its shapes
 
@@ -254,7 +173,6 @@ def test_missing_snapshots_are_an_error_that_names_the_flag(runs_dir: Path) -> N
     looks: list[Callable[[], object]] = [
         lambda: distances(run),
         lambda: deviation(run),
-        lambda: distance_table([run]),
         lambda: project([run]),
     ]
     for look in looks:
@@ -266,12 +184,11 @@ def test_a_run_without_its_start_or_any_evaluation_is_refused(runs_dir: Path) ->
     with pytest.raises(RunError, match="must have kept its initial weights, the first are those of step 10"):
         distances(make_run(runs_dir, {10: [0.0], 30: [1.0]}))
     with pytest.raises(RunError, match="has no evaluation yet"):
-        distances(create_run(tiny(seed=1), runs_dir))
+        distances(create_run(tiny(seed=1), runs_dir, {}))
 
 
 def test_a_trained_run_is_measured_from_its_own_snapshots(runs_dir: Path) -> None:
-    run = create_run(tiny(snapshots=2, filter="ema"), runs_dir)
-    train(run)
+    run = train(tiny(snapshots=2, filter="ema"), runs_dir).run
     kept = dict(load_vectors(run))
     found = distances(run, overfit_step=10)
     assert found.steps == (0, 10, 30)
@@ -280,3 +197,11 @@ def test_a_trained_run_is_measured_from_its_own_snapshots(runs_dir: Path) -> Non
     assert found.ac <= found.ab + found.bc
     assert deviation(run).l2[-1] == found.ac
     assert not found.generalised
+
+
+def test_runs_of_one_model_lie_in_one_space_and_those_without_weights_in_none(runs_dir: Path) -> None:
+    runs = [make_run(runs_dir, wander(i), config=tiny(snapshots=2, seed=i)) for i in range(3)]
+    other = make_run(runs_dir, wander(3), config=tiny(snapshots=2, p=5))
+    for path in (runs[2].path / "snapshots").iterdir():
+        path.unlink()
+    assert [known.runs for known in products_by_model([*runs, other])] == [runs[:2], [other]]

@@ -7,14 +7,16 @@ import shutil
 from pathlib import Path
 
 import pytest
-from made import made_run, swept_run
+from made import made_run, row, swept_run, write_run
 from tiny import tiny
 
-from grokfast.lab.runs.metrics import Row
+from grokfast.lab.compare.seeds import make_arms
 from grokfast.lab.report import write_figures, write_report
-from grokfast.lab.report.groups import POINTS, band, group_runs, most_telling
-from grokfast.lab.runs.directory import Run, create_run, open_for_writing
-from grokfast.lab.training.loop import train
+from grokfast.lab.report.groups import POINTS, band, select_groups
+from grokfast.lab.runs.directory import Run
+from grokfast.lab.runs.files import read_json, write_json
+from grokfast.lab.runs.writer import create_run
+from grokfast.lab.training.train import train
 
 
 def text_of(runs: list[Run], tmp_path: Path) -> str:
@@ -22,9 +24,10 @@ def text_of(runs: list[Run], tmp_path: Path) -> str:
 
 
 def test_a_run_without_an_evaluation_yet_is_shown_as_such(tmp_path: Path) -> None:
-    text = text_of([create_run(tiny(), tmp_path)], tmp_path)
+    text = text_of([create_run(tiny(), tmp_path, {})], tmp_path)
     assert "No evaluation yet." in text
     assert "incomplete" in text
+    assert "<mark>no: not evaluated yet</mark>" in text
 
 
 def test_a_loss_that_is_nan_from_the_first_breaks_nothing(tmp_path: Path) -> None:
@@ -33,21 +36,22 @@ def test_a_loss_that_is_nan_from_the_first_breaks_nothing(tmp_path: Path) -> Non
 
 
 def test_damaged_runs_are_named_and_the_rest_is_shown(tmp_path: Path) -> None:
-    good, *bad = (made_run(tmp_path, "Baseline", seed, [9.0, 3.0]) for seed in range(5))
+    good, *bad = (made_run(tmp_path, "Baseline", seed, [9.0, 3.0]) for seed in range(6))
     (bad[0].path / "summary.json").write_text("{")
     (bad[1].path / "metrics.jsonl").write_text("nonsense\n")
-    (bad[2].path / "summary.json").write_text("{}")
+    (bad[2].path / "config.json").write_text("{}")
     (bad[3].path / "metrics.jsonl").unlink()
+    config = read_json(bad[4].path / "config.json")
+    write_json(bad[4].path / "config.json", {**config, "optim": {**config["optim"], "magic": 1}})
     (good.path / "environment.json").unlink()
     text = text_of([good, *bad], tmp_path)
     for run in bad:
         assert f"{run.name} cannot be shown" in text
-    assert "On which machine this was measured is not known." in text
+    assert "It is not known on which machine this was measured." in text
 
 
 def test_deleted_snapshots_cost_only_their_picture(tmp_path: Path) -> None:
-    run = create_run(tiny(snapshots=2, filter="ema"), tmp_path)
-    train(run)
+    run = train(tiny(snapshots=2, filter="ema"), tmp_path).run
     assert 'id="trajectories"' in text_of([run], tmp_path)
     shutil.rmtree(run.path / "snapshots")
     assert 'id="trajectories"' not in text_of([run], tmp_path)
@@ -58,23 +62,13 @@ def test_deleted_snapshots_cost_only_their_picture(tmp_path: Path) -> None:
     ]
 
 
-def test_groups_of_one_name_are_told_apart(tmp_path: Path) -> None:
-    runs = [made_run(tmp_path, "Baseline", 0, [9.0] * n) for n in (1, 2)]
-    names = [group.name for group in group_runs(runs)]
-    assert len(set(names)) == 2
-    assert all(name.startswith("Baseline, seed 0 #") for name in names)
-
-
 def test_a_run_that_stopped_at_its_level_keeps_its_last_value(tmp_path: Path) -> None:
-    runs = [create_run(tiny(seed=seed, until=0.9, steps=100), tmp_path) for seed in (0, 1)]
-    for run, steps in zip(runs, (2, 4), strict=True):
-        with open_for_writing(run) as writer:
-            for i in range(1, steps + 1):
-                value = 0.9 if i == steps else 0.1
-                writer.append(Row(10 * i, 1.0, value, 1.0, value, 1.0, 1.0, None, 0.1, i, 1.0))
-            writer.finish({}, {"diverged": False, "level": 0.9})
-    (group,) = group_runs(runs)
-    found = band(group, "val_accuracy")
+    runs: list[Run] = []
+    for seed, last in enumerate((20, 40)):
+        rows = [row(step, 1.0, 0.9 if step == last else 0.1) for step in range(10, last + 1, 10)]
+        runs.append(write_run(tmp_path, tiny(seed=seed, until=0.9, steps=100), rows))
+    (arm,) = make_arms(runs)
+    found = band(arm, "val_accuracy")
     assert found is not None
     assert found.steps.tolist() == [10, 20, 30, 40]
     assert found.middle.tolist() == pytest.approx([0.1, 0.5, 0.5, 0.9])
@@ -82,7 +76,7 @@ def test_a_run_that_stopped_at_its_level_keeps_its_last_value(tmp_path: Path) ->
 
 def test_long_curves_are_thinned_to_what_a_screen_shows(tmp_path: Path) -> None:
     run = made_run(tmp_path, "Baseline", 0, [1.0 / i for i in range(1, 2001)])
-    found = band(group_runs([run])[0], "val_loss")
+    found = band(make_arms([run])[0], "val_loss")
     assert found is not None
     assert len(found.steps) <= POINTS
     assert (found.steps[0], found.steps[-1]) == (10, 20_000)
@@ -92,7 +86,7 @@ def test_thinning_keeps_spikes_and_crossings(tmp_path: Path) -> None:
     losses = [0.5] * 2000
     losses[777], losses[1333], losses[1500] = 0.9, 0.1, 0.04  # a spike up, a spike down, the crossing of 0.95
     run = made_run(tmp_path, "Baseline", 0, losses, task="modmul")
-    found = band(group_runs([run])[0], "train_loss")
+    found = band(make_arms([run])[0], "train_loss")
     assert found is not None
     assert len(found.steps) <= POINTS
     assert {7780, 13340, 15010} <= set(found.steps.tolist())
@@ -107,10 +101,10 @@ def test_a_page_of_fifty_distinct_long_runs_stays_below_six_megabytes(tmp_path: 
     page, _ = write_report(runs, tmp_path / "out/index.html")
     assert page.stat().st_size < 6_000_000
     many = made_run(tmp_path, "Baseline", 0, [0.5] * 50, task="modmul")
-    kept, others = most_telling(group_runs([*runs, many]), 14)
+    kept, others = select_groups(make_arms([*runs, many]), 14)
     assert (len(kept), len(others)) == (14, 37)
     assert kept[-1].runs == [many]
-    assert [group.runs[0] for group in kept[:13]] == runs[:13]
+    assert [arm.runs[0] for arm in kept[:13]] == runs[:13]
 
 
 def test_nothing_to_show_is_an_error(tmp_path: Path) -> None:

@@ -12,9 +12,11 @@ import pytest
 from tiny import tiny
 
 from grokfast.lab.report import write_report
-from grokfast.lab.compare.results import crossing
-from grokfast.lab.runs.directory import Run, create_run, write_json
-from grokfast.lab.training.loop import Watcher, train
+from grokfast.lab.runs.directory import Run
+from grokfast.lab.runs.files import read_json, write_json
+from grokfast.lab.runs.writer import create_run
+from grokfast.lab.training.loop import Watcher
+from grokfast.lab.training.train import train
 
 BROWSER = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
@@ -25,21 +27,21 @@ HOSTILE = "<script>document.title='owned'<|script>"  # a slash cannot stand in t
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
-    """Two seeds of one arm, a baseline, an incomplete run, one with a hostile name, one of another version."""
+    """Two seeds of one arm, a baseline, hostile names of a run and of a filter, an incomplete run, a foreign one."""
     folder = tmp_path_factory.mktemp("runs")
     recording = {"steps": 300, "eval_every": 50, "gradients": 20, "snapshots": 3}
     configs = [tiny(filter="ema", seed=0), tiny(filter="ema", seed=1), tiny()]
     configs.append(tiny(filter="ma", window_size=4, **recording))
-    made = [create_run(config, folder) for config in configs]
-    for run in made:
-        train(run)
-    unfinished = create_run(tiny(seed=7), folder)
-    train(unfinished, Watcher(should_stop=lambda: True))
+    made = [train(config, folder).run for config in configs]
+    unfinished = train(tiny(seed=7), folder, Watcher(should_stop=lambda: True)).run
     hostile = Run(made[3].path.rename(folder / HOSTILE))
-    foreign = create_run(tiny(seed=9), folder)
+    own = train(tiny(filter="ema", seed=5), folder).run
+    config = read_json(own.path / "config.json")
+    write_json(own.path / "config.json", {**config, "filter": {"name": HOSTILE, "gain": 2.0}})
+    foreign = create_run(tiny(seed=9), folder, {})
     parts: dict[str, Any] = {key: {} for key in ("task", "filter", "optim", "loop")}
     write_json(foreign.path / "config.json", {"task_name": "<b>chess</b>", **parts})
-    return [*made[:3], hostile, unfinished, Run(foreign.path)]
+    return [*made[:3], hostile, Run(own.path), unfinished, Run(foreign.path)]
 
 
 @pytest.fixture(scope="module")
@@ -72,10 +74,10 @@ def test_it_loads_without_complaints_and_without_the_network(page: Any, page_pat
 
 
 def test_text_of_runs_is_shown_and_not_run(page: Any) -> None:
-    assert page.title() == "Grokfast: 5 runs"
+    assert page.title() == "Grokfast: 6 runs"
     assert HOSTILE in page.inner_text("body")
-    assert "not a configuration of this version: '<b>chess</b>'" in page.inner_text("body")
-    assert page.query_selector("td script, th script, b:has-text('chess')") is None
+    assert "config.json: not a configuration of this version" in page.inner_text("body")
+    assert page.query_selector("td script, th script") is None
 
 
 def test_tables_have_the_numbers_of_the_run_files(page: Any, runs: list[Run]) -> None:
@@ -83,42 +85,31 @@ def test_tables_have_the_numbers_of_the_run_files(page: Any, runs: list[Run]) ->
     for run in runs[:4]:
         summary = json.loads((run.path / "summary.json").read_text())
         assert f"{summary['final_val_accuracy']:.4f}" in text
-        assert str(crossing(run)) in text
+        assert str(run.crossing()) in text
     assert "incomplete" in text
 
 
-def test_a_click_in_the_legend_hides_a_curve(page: Any) -> None:
-    def visible() -> list[Any]:
-        return page.evaluate("document.querySelector('.plotly-graph-div').data.map(trace => trace.visible ?? true)")
-
-    assert all(state is True for state in visible())
-    page.locator(".legendtoggle").first.click()
-    page.wait_for_function("document.querySelector('.plotly-graph-div').data.some(t => t.visible === 'legendonly')")
-    assert any(state is True for state in visible())
-
-
-def test_the_keyboard_hides_and_shows_a_curve(page: Any) -> None:
-    summary, button = page.locator(".names summary").first, page.locator(".names button").first
-    summary.focus()
-    page.keyboard.press("Enter")
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement === document.querySelector('.names button')")
-    name, chart = button.inner_text(), "document.querySelector('.plotly-graph-div')"
-    group = page.evaluate(f"{chart}.data.find(t => t.name === {json.dumps(name)}).legendgroup")
-    for key, pressed, visible in (("Space", "false", "legendonly"), ("Enter", "true", True)):
+def test_the_legend_hides_and_shows_a_curve_by_mouse_and_keyboard(page: Any) -> None:
+    button, chart = page.locator(".names button").first, "document.querySelector('.plotly-graph-div')"
+    group = page.evaluate(f"{chart}.data.find(t => t.name === {json.dumps(button.inner_text())}).legendgroup")
+    button.click()
+    assert button.get_attribute("aria-pressed") == "false"
+    for key, pressed, visible in (("Space", "true", True), ("Enter", "false", "legendonly")):
         page.keyboard.press(key)
         assert button.get_attribute("aria-pressed") == pressed
         states = page.evaluate(f"{chart}.data.map(t => [t.legendgroup, t.visible ?? true])")
         assert {state for of, state in states if of == group} == {visible}
         assert {state for of, state in states if of != group} == {True}
-    page.locator(".legendtoggle").first.click()
-    page.wait_for_function("document.querySelector('.names button').getAttribute('aria-pressed') === 'false'")
 
 
-def test_buttons_show_the_names_of_runs_as_text(page: Any) -> None:
-    page.evaluate("document.querySelectorAll('.names').forEach(box => { box.open = true })")
-    assert HOSTILE in page.locator(".names button").all_inner_texts()
-    assert page.title() == "Grokfast: 5 runs"
+def test_the_legend_has_the_colours_of_the_curves_and_names_as_text(page: Any) -> None:
+    names = page.locator(".names").first.locator("button").all_inner_texts()
+    assert any(name.startswith(f"{HOSTILE}, gain 2, weight decay 0.005") for name in names)
+    colours = page.evaluate(
+        "[...document.querySelector('.names').querySelectorAll('button')].map(b => getComputedStyle(b).borderLeftColor)"
+    )
+    assert len(set(colours)) == len(names)
+    assert page.title() == "Grokfast: 6 runs"
 
 
 def test_the_axis_switch_turns_steps_linear_and_back(page: Any) -> None:

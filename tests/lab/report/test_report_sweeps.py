@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from made import swept_run
 
+from grokfast.lab.compare.sensitivity import Family, find_families
 from grokfast.lab.report import write_figures, write_report
-from grokfast.lab.report.pictures import HeatMap, Parallel, Plot
-from grokfast.lab.report.sweep import Sweep, find_sweeps, pictures
 from grokfast.lab.report.page.sweeps import recommendation, section
+from grokfast.lab.report.pictures import HeatMap, Parallel, Plot
+from grokfast.lab.report.sweeps import pictures
 from grokfast.lab.runs.directory import Run
 
 LAMBS, DECAYS = (1.0, 2.0, 4.0), (0.0, 0.01)
@@ -30,24 +31,9 @@ def square(folder: Path, seeds: int = 2) -> list[Run]:
     ]
 
 
-def only(runs: list[Run]) -> Sweep:
-    (found,) = find_sweeps(runs)
+def only(runs: list[Run]) -> Family:
+    (found,) = find_families(runs)
     return found
-
-
-def test_three_values_of_a_number_make_a_section_and_two_or_seeds_do_not(tmp_path: Path) -> None:
-    runs = square(tmp_path)
-    assert only(runs).settings[0].values == {"lamb": 2.0, "weight_decay": 0.0}
-    assert find_sweeps([run for run in runs if run.config.filter.lamb != 4.0]) == []
-    assert find_sweeps([swept_run(tmp_path, 100, seed=seed) for seed in range(7, 11)]) == []
-
-
-def test_other_tasks_filters_and_problems_are_not_mixed(tmp_path: Path) -> None:
-    runs = [swept_run(tmp_path, 100, filter="ema", lamb=1.0)]
-    runs += [swept_run(tmp_path, 100, filter="ma", lamb=2.0), swept_run(tmp_path, 100, filter="ema", lamb=3.0, p=11)]
-    assert find_sweeps(runs) == []
-    unused = [swept_run(tmp_path, 100, filter="ema", lamb=1.0, window_size=n) for n in (5, 6, 7)]
-    assert find_sweeps(unused) == []
 
 
 def test_the_recommendation_says_what_to_take_and_how_sure_it_is(tmp_path: Path) -> None:
@@ -58,16 +44,17 @@ def test_the_recommendation_says_what_to_take_and_how_sure_it_is(tmp_path: Path)
     assert "best lamb is the" not in said
     assert "Second best: lamb 2, weight decay 0.01, after 610 steps" not in said
     alone = " ".join(recommendation(only(square(tmp_path / "alone", seeds=1))))
-    assert "Only one seed" in alone
+    assert "This is one seed" in alone
     lost = [swept_run(tmp_path / "lost", 9_999, filter="ema", lamb=lamb) for lamb in LAMBS]
     (line,) = recommendation(only(lost))
     assert line == (
-        "No setting reached validation accuracy 0.95 in most of its runs, up to 1,000 steps: nothing to recommend."
+        "No setting reached validation accuracy 0.95 in most of its runs in up to 1,000 steps: "
+        "there is nothing to recommend."
     )
 
 
 def test_cells_hold_medians_and_mark_what_did_not_arrive(tmp_path: Path) -> None:
-    drawn, lines = pictures(only(square(tmp_path)))
+    drawn, lines = pictures(only(square(tmp_path)), "it")
     assert isinstance(drawn, HeatMap)
     assert isinstance(lines, Parallel)
     texts = {
@@ -87,7 +74,7 @@ def test_cells_hold_medians_and_mark_what_did_not_arrive(tmp_path: Path) -> None
 
 
 def test_letters_on_bright_fields_are_black_and_on_dark_and_grey_ones_white(tmp_path: Path) -> None:
-    drawn, _ = pictures(only(square(tmp_path)))
+    drawn, _ = pictures(only(square(tmp_path)), "it")
     assert isinstance(drawn, HeatMap)
     tiles = [tile for row in drawn.tiles for tile in row if tile is not None]
     assert {tile.text: drawn.ink(tile) for tile in tiles if tile.text in ("★ 310", "> 1,000")} == {
@@ -98,7 +85,7 @@ def test_letters_on_bright_fields_are_black_and_on_dark_and_grey_ones_white(tmp_
 
 def test_one_number_is_drawn_as_a_curve(tmp_path: Path) -> None:
     runs = [swept_run(tmp_path, round(300 * lamb), filter="ema", lamb=lamb) for lamb in LAMBS]
-    (plot,) = pictures(only(runs))
+    (plot,) = pictures(only(runs), "it")
     assert isinstance(plot, Plot)
     (panel,) = plot.panels
     assert list(panel.series[0].y) == [300, 600]
@@ -118,7 +105,7 @@ def test_the_page_and_the_figures_have_it(tmp_path: Path) -> None:
 
 def test_a_sweep_without_any_arrival_is_drawn_too(tmp_path: Path) -> None:
     runs = [swept_run(tmp_path, 9_999, filter="ema", lamb=lamb, alpha=alpha) for lamb in LAMBS for alpha in (0.9, 0.98)]
-    assert "nothing to recommend" in section(only(runs))
+    assert "nothing to recommend" in section(only(runs), "it")
     assert len(write_figures(runs, tmp_path / "figures", "svg")) == 5
 
 
@@ -128,8 +115,22 @@ def test_zeros_and_many_values_have_places(tmp_path: Path, values: tuple[float, 
         swept_run(tmp_path, 100 + 10 * i, filter="ema", weight_decay=value, lamb=1.0 + i % 3, evaluations=50)
         for i, value in enumerate(values)
     ]
-    drawn, lines = pictures(only(runs))
+    drawn, lines = pictures(only(runs), "it")
     assert isinstance(drawn, HeatMap)
     assert isinstance(lines, Parallel)
     assert max(len(drawn.columns), len(drawn.rows)) <= 12
     assert all(len(beam.ticks) <= 12 for beam in lines.beams)
+
+
+def test_a_sweep_is_judged_at_the_level_its_runs_stopped_at(tmp_path: Path) -> None:
+    runs = [swept_run(tmp_path, round(100 * lamb), filter="ema", lamb=lamb, until=0.6, steps=400) for lamb in LAMBS]
+    page = write_report(runs, tmp_path / "out/index.html")[0].read_text()
+    said = " ".join(recommendation(only(runs)))
+    steps = runs[0].crossing().step
+    assert f"It reaches validation accuracy 0.6 after {steps} steps" in said
+    assert said.split(". ")[0] in page
+    assert f"EMA, alpha 0.98, lamb 1, weight decay 0.005 reaches 0.6 after {steps} steps" in page
+    assert "Steps until the validation accuracy is 0.6" in page
+    assert "0.95" not in page.split("</script>", 1)[1].split("<section>")[0]
+    other = write_report(runs, tmp_path / "other.html", level=0.95)[0].read_text()
+    assert "Steps until the validation accuracy is 0.95" in other
