@@ -26,6 +26,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+	$(BIN)/pyright -p tests
 
 bench: $(READY)  ## ratios against peers and against the memory limit
 	$(BIN)/python benchmarks/filters.py

@@ -142,13 +142,13 @@ def state_is_sharded_like_the_parameters() -> None:
         net = fully_shard(build())
         optimizer, handle = adamw(net, filter)
         train(net, optimizer, range(2))
-        for p in net.parameters():
+        for p in net.parameters():  # type: ignore
             for t in handle.state[p].values():
                 assert isinstance(t, DTensor)
                 lead = t.dim() - p.dim()  # an MA keeps a window of gradients
                 assert t.shape[lead:] == p.shape
                 assert t.to_local().shape[lead:] == p.to_local().shape
-                assert [s.dim - lead for s in t.placements] == [s.dim for s in p.placements]
+                assert [s.dim - lead for s in t.placements] == [s.dim for s in p.placements]  # type: ignore
         everywhere = torch.tensor(handle.memory_bytes)
         dist.all_reduce(everywhere)
         tensors = [t for state in handle.state.values() for t in state.values()]
@@ -160,7 +160,7 @@ def clipping_before_and_after_the_filter_equals_one_process() -> None:
         for apply_first in (False, True):
             alone, net = build(), fully_shard(build())
             for model, spread in ((alone, False), (net, True)):
-                optimizer = SGD(model.parameters(), lr=0.2)  # Adam would undo a common factor
+                optimizer = SGD(model.parameters(), lr=0.2)  # Adam would undo a common factor  # type: ignore
                 handle = grokfast.attach(optimizer, filter)
 
                 def clip(
@@ -172,7 +172,7 @@ def clipping_before_and_after_the_filter_equals_one_process() -> None:
 
                 train(model, optimizer, range(8), spread=spread, before_step=clip)
                 assert handle.step == 8
-                norm = whole(nn.utils.get_total_norm([p.grad for p in model.parameters()]))
+                norm = whole(nn.utils.get_total_norm([p.grad for p in model.parameters()]))  # type: ignore
                 assert float(norm) <= 0.3 + 1e-6 if apply_first else float(norm) > 0.35
             assert_same(net, alone)
 
@@ -189,7 +189,7 @@ def inf_on_one_rank_is_skipped_by_all() -> None:
             inputs = inputs * torch.inf
         mean_loss(net, inputs).backward()
         if dist.get_rank() == 1 and shard:
-            next(net.parameters()).grad.to_local()[0, 0] = torch.inf
+            next(net.parameters()).grad.to_local()[0, 0] = torch.inf  # type: ignore
         handle.apply()
         assert handle.step == 3
         assert all(torch.equal(whole(t["slow"]), whole(kept[p])) for p, t in handle.state.items())
@@ -204,7 +204,7 @@ def inf_on_one_rank_is_reported_by_all() -> None:
         optimizer, handle = adamw(net, grokfast.EMA(), nonfinite=nonfinite)
         mean_loss(net, batch(0)).backward()
         if dist.get_rank() == 1:
-            next(net.parameters()).grad.to_local()[0, 0] = torch.nan
+            next(net.parameters()).grad.to_local()[0, 0] = torch.nan  # type: ignore
         where = "parameter 0 of group 0" if dist.get_rank() == 1 else "another rank's shard"
         said = ""
         try:
@@ -284,7 +284,7 @@ def save_all(folder: Path) -> None:
     net = fully_shard(build(dtype=torch.bfloat16))
     optimizer, handle = adamw(net, grokfast.EMA())
     train(net, optimizer, range(SAVED))
-    slow = [whole(handle.slow(p)) for p in net.parameters()]
+    slow = [whole(handle.slow(p)) for p in net.parameters()]  # type: ignore
     assert not all(torch.equal(t, t.bfloat16().float()) for t in slow)
     dcp.save(state_of(net, optimizer, None), checkpoint_id=folder / "bf16")
     if dist.get_rank() == 0:
@@ -312,7 +312,7 @@ def check_float32_state_of_bfloat16_parameters(folder: Path, *, shard: bool) -> 
     net = fully_shard(net) if shard else net
     optimizer, handle = adamw(net, grokfast.EMA())
     load(net, optimizer, folder / "bf16")
-    for p, expected in zip(net.parameters(), torch.load(folder / "bf16.pt"), strict=True):
+    for p, expected in zip(net.parameters(), torch.load(folder / "bf16.pt"), strict=True):  # type: ignore
         slow = handle.slow(p)
         assert slow is not None
         assert slow.dtype == expected.dtype == torch.float32

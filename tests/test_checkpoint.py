@@ -42,7 +42,7 @@ def test_distributed_checkpoint_restores_filter_and_trigger(
 ) -> None:
     model, optimizer, handle = build(filter, kind)
     for _ in range(2):
-        handle.start.observe(1.0)
+        handle.start.observe(1.0)  # type: ignore
     train(model, optimizer, 0, 6)
     saved = copy.deepcopy(get_optimizer_state_dict(model, optimizer))  # torch loads without copying
     weights = {name: t.clone() for name, t in model.state_dict().items()}
@@ -69,7 +69,7 @@ def test_dry_step_of_a_distributed_checkpoint_is_not_counted(filter: Filter) -> 
     assert probed[2].step == 0
     assert set(probed[2].state) == set(probed[0].parameters())
     for model, optimizer, handle in (probed, plain):
-        handle.start.streak = 2
+        handle.start.streak = 2  # type: ignore
         train(model, optimizer, 0, 6)
     for p, q in zip(probed[0].parameters(), plain[0].parameters(), strict=True):
         assert torch.equal(p, q)

@@ -71,7 +71,7 @@ def test_every_public_filter_is_covered() -> None:
     assert {type(filter) for filter in ALL_FILTERS.values()} == filters - {Filter}
 
 
-@pytest.mark.parametrize("kind", sorted(REFUSED, key=lambda kind: kind.__name__))
+@pytest.mark.parametrize("kind", sorted(REFUSED, key=lambda kind: kind.__name__))  # type: ignore
 def test_optimizers_without_one_dense_gradient_per_step_are_refused(kind: type[torch.optim.Optimizer]) -> None:
     optimizer = kind(make_params([(3,)]))
     with pytest.raises(TypeError, match=kind.__name__):

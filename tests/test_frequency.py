@@ -36,7 +36,7 @@ def scipy_response(filter: Filter, w: np.ndarray) -> np.ndarray:
             b, a = filter.b, filter.a
         case Butterworth():
             sos = scipy_signal.butter(filter.order, filter.cutoff, fs=1.0, output="sos")
-            return scipy_signal.freqz_sos(sos, w)[1]
+            return scipy_signal.freqz_sos(sos, w)[1]  # type: ignore
     return scipy_signal.freqz(b, a, w)[1]
 
 
@@ -173,7 +173,7 @@ def test_filtering_gradients_equals_filtering_updates_of_sgd(filter: Filter, opt
     # it; filters with init="first" start in a steady state; a window fills first. Each makes the beginning special,
     # so that optimizer and filter are time-invariant, as the theorem asks, only from silence and with a full window.
     grads = torch.randn(40, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    grads[: ALL_FILTERS["ma"].window_size] = 0.0
+    grads[: ALL_FILTERS["ma"].window_size] = 0.0  # type: ignore
     filtered_updates = run_filter(filter, sgd_updates(grads, options))
     torch.testing.assert_close(sgd_updates(grads, options, filter), filtered_updates, rtol=0, atol=1e-12)
     assert filtered_updates.abs().max() > 0.01

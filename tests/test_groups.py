@@ -15,7 +15,7 @@ def train(optimizer: torch.optim.Optimizer, params: list[nn.Parameter], steps: i
     signal = make_signal(steps, 3)
     for t in range(steps):
         step_with(optimizer, params, [torch.tensor(signal[t])] * len(params))
-    return [p.grad for p in params]
+    return [p.grad for p in params]  # type: ignore
 
 
 def expected(filter: Filter, steps: int = 8) -> torch.Tensor:
@@ -95,7 +95,7 @@ def test_lamb_may_be_scheduled_by_its_group_key() -> None:
     for t in range(10):
         optimizer.param_groups[0]["grokfast_lamb"] = t / 2
         step_with(optimizer, params, [signal[t]])
-        torch.testing.assert_close(params[0].grad, signal[t] + t / 2 * handle.slow(params[0]))
+        torch.testing.assert_close(params[0].grad, signal[t] + t / 2 * handle.slow(params[0]))  # type: ignore
     torch.testing.assert_close(params[0].grad, expected(EMA(alpha=0.9, lamb=4.5), steps=10))
 
 

@@ -16,7 +16,7 @@ def allocated_bytes(work: Callable[[], object]) -> int:
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as measured:
         work()
     events = measured.profiler.kineto_results.events()
-    return sum(event.nbytes() for event in events if event.name() == "[memory]" and event.nbytes() > 0)
+    return sum(event.nbytes() for event in events if event.name() == "[memory]" and event.nbytes() > 0)  # type: ignore
 
 
 def settled(filter: Filter) -> Callable[[], None]:

@@ -35,7 +35,7 @@ def test_step_with_a_closure_equals_step_without(call: Callable[..., float]) -> 
             return loss
 
         expected = (with_closure.detach() - target).square().sum()
-        assert torch.equal(call(optimizer.step, closure).detach(), expected)
+        assert torch.equal(call(optimizer.step, closure).detach(), expected)  # type: ignore
         plain.zero_grad()
         (without - target).square().sum().backward()
         plain.step()

@@ -320,7 +320,7 @@ def test_trees_of_the_state_are_known_as_like_the_parameters(make: Factory) -> N
     params = {"w": jnp.ones(3), "b": jnp.ones(2)}
     optimizer = optax.chain(make(), optax.adam(0.1))
     state = optax.tree_utils.tree_map_params(optimizer, lambda _: "p", optimizer.init(params))
-    assert all(tree == {"w": "p", "b": "p"} for tree in state[0][1:])
+    assert all(tree == {"w": "p", "b": "p"} for tree in state[0][1:])  # type: ignore
     assert optax.tree_utils.tree_get(optimizer.init(params), "count") == 0  # Adam's own, not ambiguous
 
 
@@ -371,7 +371,7 @@ def test_sharded_state_lies_like_the_parameters_and_results_are_equal(make: Fact
     state = transform.init(jax.device_put(jax.tree.map(lambda x: jnp.zeros(x.shape[1:]), g), layout))
     update = jax.jit(transform.update)
     for step in range(5):
-        for tree in state[1:]:
+        for tree in state[1:]:  # type: ignore
             leading = tree["w"].ndim - 2
             expected = NamedSharding(mesh, P(*[None] * leading, "x"))
             assert tree["w"].sharding.is_equivalent_to(expected, tree["w"].ndim)
@@ -397,7 +397,7 @@ def test_with_donated_buffers_a_step_never_copies_the_window() -> None:
     many = jax.jit(lambda carry: jax.lax.scan(step, carry, length=9)[0], donate_argnums=0).lower(carry).compile()
     for program in (one, many):
         assert program.memory_analysis().temp_size_in_bytes < 64 * 100 * 4  # the smaller window
-    window = carry[1][0].window["w"]
+    window = carry[1][0].window["w"]  # type: ignore
     many(one(carry))
     assert window.is_deleted()
 

@@ -84,7 +84,7 @@ class Module(Training, pl.LightningModule):
 class Manual(Module):
     """Two optimizers, one per layer, the second one every other batch."""
 
-    automatic_optimization = False
+    automatic_optimization = False  # type: ignore
 
     def configure_optimizers(self) -> Any:
         return [adamw(self.net[0].parameters()), SGD(self.net[2].parameters(), lr=0.1)]
@@ -261,7 +261,7 @@ def test_manual_optimization_can_filter_before_it_clips() -> None:
     callback = GrokfastCallback(FILTER)
 
     class Clipping(Module):
-        automatic_optimization = False
+        automatic_optimization = False  # type: ignore
 
         def training_step(self, batch: Any, index: int) -> None:
             optimizer: Any = self.optimizers()
@@ -559,4 +559,4 @@ def test_pytorch_lightning_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(callback, pytorch_lightning.Callback)
     module = type("Other", (Training, pytorch_lightning.LightningModule), {})()
     make_trainer(callback, host=pytorch_lightning).fit(module, loader())
-    assert_same(module.net, callback.handles[0], *by_hand())
+    assert_same(module.net, callback.handles[0], *by_hand())  # type: ignore

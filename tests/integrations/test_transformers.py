@@ -179,7 +179,7 @@ def test_resumed_equals_uninterrupted(way: Way, filter: grokfast.Filter, dtype: 
 
 def same_state(one: Trainer, other: Trainer) -> bool:
     """Whether two optimizers hold the same bits, the filter's included."""
-    pairs = zip(one.optimizer.state.values(), other.optimizer.state.values(), strict=True)
+    pairs = zip(one.optimizer.state.values(), other.optimizer.state.values(), strict=True)  # type: ignore
     return all(
         a.keys() == b.keys()
         and "grokfast_count" in a

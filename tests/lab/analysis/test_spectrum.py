@@ -69,7 +69,7 @@ def test_response_is_that_of_scipy(filter: Filter, b: Coefficients, a: Coefficie
 
 @each_filter
 def test_impulse_response_is_that_of_scipy(filter: Filter, b: Coefficients, a: Coefficients) -> None:
-    expected = filter.lamb * signal.lfilter(b, a, np.eye(1, 200)[0])
+    expected = filter.lamb * signal.lfilter(b, a, np.eye(1, 200)[0])  # type: ignore
     np.testing.assert_allclose(response(filter, steps=200).impulse, expected, rtol=0, atol=1e-12)
 
 
@@ -216,7 +216,7 @@ def test_gain_is_measured_once_the_filter_runs_and_has_forgotten_its_start(runs_
     run = create_run(tiny(filter="ema", alpha=0.9, lamb=2.0), runs_dir, {})
     before = noise(3000, 10)
     before[0] = before[idle] = 300.0
-    after = before + 2.0 * signal.lfilter([0.1], [1.0, -0.9], before, axis=0)
+    after = before + 2.0 * signal.lfilter([0.1], [1.0, -0.9], before, axis=0)  # type: ignore
     after[:idle] = before[:idle]
     write_gradients(run, before, after)
     _, measured, theory = measured_gain(run, segment=64)

@@ -58,10 +58,10 @@ def page(page_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="dark")
-        page.complaints, page.requests = [], []
-        page.on("console", lambda message: page.complaints.append(message.text))
-        page.on("pageerror", lambda error: page.complaints.append(str(error)))
-        page.on("request", lambda request: page.requests.append(request.url))
+        page.complaints, page.requests = [], []  # type: ignore
+        page.on("console", lambda message: page.complaints.append(message.text))  # type: ignore
+        page.on("pageerror", lambda error: page.complaints.append(str(error)))  # type: ignore
+        page.on("request", lambda request: page.requests.append(request.url))  # type: ignore
         page.goto(page_path.as_uri())
         page.wait_for_selector(".plotly-graph-div .main-svg")
         yield page

@@ -40,7 +40,7 @@ def test_a_range_has_the_type_of_its_setting_and_its_scale() -> None:
     first, second = read_dimensions(ask("modmul"), [], ["lamb=1:10:log", "window_size=2:200"])
     assert first == Range("lamb", 1.0, 10.0, log=True)
     assert second == Range("window_size", 2, 200)
-    assert isinstance(second.low, int)
+    assert isinstance(second.low, int)  # type: ignore
 
 
 OWN_FILTER = """

@@ -77,7 +77,7 @@ def assert_pyg_reads_the_same(graphs: Graphs, root: Path) -> None:
     for i in range(len(graphs.targets)):
         mine, item = one_molecule(graphs, i), theirs[i]
         for name in ("x", "edge_index", "edge_attr"):
-            assert torch.equal(mine[name], item[name].to(mine[name].dtype))
+            assert torch.equal(mine[name], item[name].to(mine[name].dtype))  # type: ignore
         assert float(graphs.targets[i]) == float(item["y"][0, 1])  # alpha, whose unit it keeps
         assert item["name"] == f"gdb_{graphs.numbers[i]}"
 
@@ -143,7 +143,7 @@ def write_package(root: Path, coordinates: Callable[[Any], Any] = lambda molecul
     structures, rows = "", []
     for i, smiles in enumerate(SMILES):
         molecule = Chem.AddHs(Chem.MolFromSmiles(smiles))
-        AllChem.EmbedMolecule(molecule, randomSeed=1)
+        AllChem.EmbedMolecule(molecule, randomSeed=1)  # type: ignore
         molecule = coordinates(molecule)
         molecule.SetProp("_Name", f"gdb_{i + 1}")
         structures += Chem.MolToMolBlock(molecule) + "$$$$\n"
