@@ -84,7 +84,7 @@ def test_the_pages_have_code() -> None:
 def test_python_blocks_run_as_they_stand(page: Path, tmp_path: Path) -> None:
     (tmp_path / "page.py").write_text(script(page.read_text()))
     if "load_runs" in page.read_text():  # there must be something to load
-        run([sys.executable, "-m", "grokfast.lab.cli", *TINY_RUN], tmp_path)
+        run([sys.executable, "-m", "grokfast.lab.commands.cli", *TINY_RUN], tmp_path)
     run([sys.executable, "-W", "error", "-c", RUN_PAGE], tmp_path)
 
 
