@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -32,21 +32,10 @@ Value = TypeVar("Value")
 _joined = False  # not `dist.is_initialized`: a script may have a process group for purposes of its own
 
 
-# The ranks ----------------------------------------------------------------------------------------------------------
-
-
-def launched() -> bool:
-    """Whether torchrun has started this process and others."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
-
-
 @contextmanager
 def joined() -> Generator[int]:
-    """Join the other processes of torchrun, if there are any; gives the rank. When rank 0 leaves, it dismisses all."""
+    """Join the other processes of torchrun; gives the rank. When rank 0 leaves, it dismisses all."""
     global _joined
-    if not launched():
-        yield 0
-        return
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     # The others wait while rank 0 works alone; that a rank has died they see by its closed connection.
@@ -67,13 +56,11 @@ def leave() -> None:
         dist.destroy_process_group()
 
 
-def end(code: int) -> int:
-    """The exit code; under torchrun the exit itself: gloo's threads outlive the group and may abort an orderly one."""
-    if launched():
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    return code
+def end(code: int) -> NoReturn:
+    """Exit at once: gloo's threads outlive the group and may abort an orderly exit."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 @contextmanager
@@ -115,9 +102,6 @@ def from_leader(make: Callable[[], Value] | None) -> Value:
 def any_rank(flag: bool) -> bool:
     """Whether any rank says so."""
     return bool(total(torch.tensor(float(flag))))
-
-
-# The batch ----------------------------------------------------------------------------------------------------------
 
 
 def share(batch: AnyBatch) -> AnyBatch:
