@@ -23,18 +23,8 @@ from grokfast.lab.request import resolve
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.writer import run_path
 from grokfast.lab.tasks.data import data_directory
+from grokfast.lab.training import plan
 from grokfast.lab.training.messages import one_line
-from grokfast.lab.training.plan import (
-    complete_runs,
-    distinct,
-    duration,
-    estimate,
-    expected_seconds,
-    measured_step_seconds,
-    missing_data,
-    shorten,
-    what_is_left,
-)
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -57,14 +47,14 @@ def run(args: argparse.Namespace) -> int:
         show(listing(args.runs_dir))
         return 0
     configs, folder = make_plan(args)
-    left = what_is_left(configs, folder)
+    left = plan.what_is_left(configs, folder)
     tell(args, summary(args.names, configs, left, folder))
-    missing = missing_data(left)
+    missing = plan.missing_data(left)
     for task, error in missing.items():
         complain(f"{task} is left out: {one_line(error)}")
     failed = {} if args.quick else {f"all of {task}": error for task, error in missing.items()}
     failed |= train_all(args, [config for config in left if config.task_name not in missing], folder)
-    for part in results(args.names, complete_runs(configs, folder), args.out):
+    for part in results(args.names, plan.complete_runs(configs, folder), args.out):
         tell(args, part)
     for name, error in failed.items():
         complain(f"failed: {name}: {one_line(error)}")
@@ -88,15 +78,15 @@ def make_plan(args: argparse.Namespace) -> tuple[list[RunConfig], Path]:
     asked = {"steps": args.budget, "data_dir": data_dir, "threads": args.threads}
     configs = [c for e in find_experiments(args.names) for c in configurations(e, seeds=seeds, **asked)]
     if args.quick and args.budget is None:
-        configs = map(shorten, configs)
-    return distinct(configs), args.runs_dir / "quick" if args.quick else args.runs_dir
+        configs = map(plan.shorten, configs)
+    return plan.distinct(configs), args.runs_dir / "quick" if args.quick else args.runs_dir
 
 
 def summary(names: list[str], configs: list[RunConfig], left: list[RunConfig], folder: Path) -> str:
     """What is going to happen, in one line."""
     if not configs:
         return f"{', '.join(names)}: nothing to train"
-    rest = f", the rest takes about {duration(estimate(left, folder))}" if left else ""
+    rest = f", the rest takes about {plan.duration(plan.estimate(left, folder))}" if left else ""
     done = len(configs) - len(left)
     return f"{', '.join(names)}: {len(configs)} runs in {folder}, {done} complete already{rest}"
 
@@ -106,11 +96,11 @@ def listing(folder: Path) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in ("name", "in the paper", "experiment", "runs", "time"):
         table.add_column(column, no_wrap=column == "name", justify="right" if column in ("runs", "time") else "left")
-    speed = measured_step_seconds(folder)
+    speed = plan.measured_step_seconds(folder)
     for e in (*EXPERIMENTS, Experiment(ALL, "all of these, equal runs once", "", ())):
-        configs = distinct(config for one in find_experiments([e.name]) for config in configurations(one))
-        seconds = sum(expected_seconds(config, speed) for config in configs)
-        table.add_row(e.name, e.where, e.title, str(len(configs)), duration(seconds) if configs else "none")
+        configs = plan.distinct(config for one in find_experiments([e.name]) for config in configurations(one))
+        seconds = sum(plan.expected_seconds(config, speed) for config in configs)
+        table.add_row(e.name, e.where, e.title, str(len(configs)), plan.duration(seconds) if configs else "none")
     return table
 
 
@@ -120,7 +110,7 @@ def train_all(args: argparse.Namespace, configs: list[RunConfig], folder: Path) 
     for index, config in enumerate(configs):
         name = run_path(config, folder).name
         label = f"[{index + 1} of {len(configs)}] {name}"
-        tell(args, f"{label}, about {duration(estimate(configs[index:], folder))} until all is done")
+        tell(args, f"{label}, about {plan.duration(plan.estimate(configs[index:], folder))} until all is done")
         try:
             found = result(train_next(config, folder, label, args))
             tell(args, f"{found.status} after {found.seconds} s, steps to the level: {found.first}")

@@ -68,12 +68,10 @@ def carry_out(sweep: Sweep, args: argparse.Namespace) -> bool:
             from grokfast.lab.sweep.cluster import run_ray
 
             return run_ray(sweep, args.workers, watch, command, args.address)
-        return local.run_local(sweep, args.workers or usual_workers(sweep.spec), watch, complain, command)
-
-
-def usual_workers(spec: Spec) -> int:
-    """One run on an accelerator, or as many as have cores of their own."""
-    return max(1, local.count_cores() // spec.base.get("threads")) if spec.base.get("device") == "cpu" else 1
+        # One run on an accelerator, or as many as have cores of their own.
+        base = sweep.spec.base
+        usual = max(1, local.count_cores() // base.get("threads")) if base.get("device") == "cpu" else 1
+        return local.run_local(sweep, args.workers or usual, watch, complain, command)
 
 
 # Progress -----------------------------------------------------------------------------------------------------------

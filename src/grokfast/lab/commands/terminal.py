@@ -37,21 +37,10 @@ def add_output_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--tensorboard", action="store_true", help="also write TensorBoard events")
 
 
-# Training -----------------------------------------------------------------------------------------------------------
-
-
 def train_watched(
     begin: Callable[[Watcher], Outcome], label: str, budget: int, *, quiet: bool, events: Path | None = None
 ) -> Outcome:
-    """Train a run from where it stands, with progress; the first Ctrl-C leaves a checkpoint and stops it.
-
-    Args:
-        begin: trains it, given a watcher: `partial(train, config, folder)` or `partial(resume, run)`.
-        label: what to call the run.
-        budget: its number of steps.
-        quiet: show no progress.
-        events: where to write TensorBoard events, if anywhere.
-    """
+    """Train a run from where it stands, with progress; the first Ctrl-C leaves a checkpoint and stops it."""
     with (
         event_writer(events) as write,
         stop_on_interrupt() as interrupted,
@@ -102,9 +91,6 @@ def result_line(run: Run) -> str:
         parts.append(f"validation accuracy {found['val_accuracy']:.4f}")
     parts += [f"first at {summary['level']:g}: {found['first']}", f"for good: {found['stable']}"]
     return f"{run.name}: {', '.join(parts)}, {found['seconds']:.1f} s"
-
-
-# Progress -----------------------------------------------------------------------------------------------------------
 
 
 @contextmanager

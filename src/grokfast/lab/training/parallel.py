@@ -65,7 +65,7 @@ def end(code: int) -> NoReturn:
 
 @contextmanager
 def leading(word: Any) -> Generator[None]:
-    """What rank 0 does here all ranks do: the others hear the word.
+    """What rank 0 does here all ranks do: the others get the word by `from_leader(None)`, and None at the end.
 
     After an error they are lost: nobody knows which of them waits for what.
     """
@@ -80,11 +80,6 @@ def leading(word: Any) -> Generator[None]:
 def ranks() -> int:
     """How many processes train together."""
     return dist.get_world_size() if _joined else 1
-
-
-def hear() -> Any:
-    """What rank 0 gives to `leading`, on the others; None when it is done."""
-    return from_leader(None)
 
 
 def from_leader(make: Callable[[], Value] | None) -> Value:

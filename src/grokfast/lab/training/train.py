@@ -47,14 +47,10 @@ def train(
     # Before the directory is made: data that cannot be read and values out of range leave no trace.
     task = make_task(config)
     run = Run(run_path(config, folder))
-    if run.path.exists():
-        check_data(run, task)
-        if run.status == "complete":
-            return Outcome(run, True)
-    else:
+    if not run.path.exists():
         rehearse(config, task)
         create_run(config, folder, describe_machine(command, task.data))
-    return Outcome(run, train_run(run, config, task, watcher or Watcher(), patience))
+    return Outcome(run, train_run(run, config, task, watcher, patience))
 
 
 def resume(run: Run, watcher: Watcher | None = None, *, data_dir: str | Path | None = None) -> Outcome:
@@ -65,23 +61,27 @@ def resume(run: Run, watcher: Watcher | None = None, *, data_dir: str | Path | N
     if data_dir is not None:
         loop = dataclasses.replace(config.loop, data_dir=str(Path(data_dir).absolute()))
         config = dataclasses.replace(config, loop=loop)
-    task = make_task(config)
-    check_data(run, task)
-    return Outcome(run, train_run(run, config, task, watcher or Watcher(), 0.0))
+    return Outcome(run, train_run(run, config, make_task(config), watcher))
 
 
-def train_run(run: Run, config: RunConfig, task: Task, watcher: Watcher, patience: float) -> bool:
+def train_run(run: Run, config: RunConfig, task: Task, watcher: Watcher | None = None, patience: float = 0.0) -> bool:
+    """Train a run that has a directory; False if stopped. One that was begun with other data is refused."""
+    begun = run.environment.get("data")
+    if begun is not None and task.data is not None:
+        check_same_data(begun, task.data)
+    if run.status == "complete":
+        return True
     with open_for_writing(run, patience=patience) as writer:
-        if run.status == "complete":  # by the process that had it while we waited
+        if Run(run.path).status == "complete":  # by the process that had it while we waited
             return True
         with parallel.leading(to_json(config)):
             forget_peak_memory()
-            return run_loop(config, task, writer, watcher)
+            return run_loop(config, task, writer, watcher or Watcher())
 
 
 def follow(watcher: Watcher) -> None:
     """Train along with rank 0, run by run, until it is done; nothing is written here."""
-    while (sent := parallel.hear()) is not None:
+    while (sent := parallel.from_leader(None)) is not None:
         # Code that the command line of rank 0 named is loaded here too.
         tasks.find_task(sent["task"]["name"])
         if sent["filter"] is not None:
@@ -103,10 +103,3 @@ def rehearse(config: RunConfig, task: Task) -> None:
     """Build everything that a run needs and throw it away: values out of range are refused before there is a run."""
     for handle in attach_filter(make_optimizers(task.model, config.optim), config)[0]:
         handle.remove()
-
-
-def check_data(run: Run, task: Task) -> None:
-    """Refuse to continue a run, or to count it as done, that was begun with other data."""
-    begun = run.environment.get("data")
-    if begun is not None and task.data is not None:
-        check_same_data(begun, task.data)
