@@ -30,9 +30,9 @@ def test_every_file_of_a_command_is_in_the_list() -> None:
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_every_command_says_what_it_does_in_one_line(name: str) -> None:
+    assert "\n" not in cli.COMMANDS[name]
+    assert not cli.COMMANDS[name].endswith(".")
     command = importlib.import_module(f"grokfast.lab.commands.{name}")
-    assert "\n" not in command.HELP
-    assert not command.HELP.endswith(".")
     assert callable(command.add)
     assert callable(command.run)
 
@@ -54,6 +54,12 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(SystemExit):
         cli.main(["--version"])
     assert capsys.readouterr().out == f"grokfast {grokfast.__version__}\n"
+
+
+def test_the_usage_of_a_command_is_what_to_type(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["runs", "--help"])
+    assert capsys.readouterr().out.startswith("usage: grokfast runs [-h] [--runs-dir DIR]")
 
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,12 +14,13 @@ import pytest
 from tiny import TINY
 
 from grokfast.lab import load_runs
-from grokfast.lab.commands.reproduce import expected_steps, make_plan, paper_filters, summary
+from grokfast.lab.commands.reproduce import make_plan, paper_filters
 from grokfast.lab.commands.response import response_table
 from grokfast.lab.config import RunConfig
 from grokfast.lab.paper import experiments
 from grokfast.lab.paper.experiments import EXPERIMENTS, NAMES, configurations, find_experiments
 from grokfast.lab.training import train as training
+from grokfast.lab.training.plan import expected_steps, what_is_left
 
 Call = Callable[..., tuple[int, str, str]]
 QUICK = {"seeds": None, "budget": None, "data_dir": None, "threads": None, "quick": True}
@@ -43,10 +44,10 @@ def flags(folder: Path) -> list[str]:
 
 
 def test_quick_runs_are_short_and_kept_apart(tmp_path: Path) -> None:
-    plan = make_plan(argparse.Namespace(names=["all"], runs_dir=tmp_path, **QUICK))
-    assert plan.folder == tmp_path / "quick"
-    assert all(config.loop.steps <= 40 and config.loop.seed == 0 for config in plan.configs)
-    assert len(plan.configs) < sum(len(configurations(e)) for e in EXPERIMENTS)
+    configs, folder = make_plan(argparse.Namespace(names=["all"], runs_dir=tmp_path, **QUICK))
+    assert folder == tmp_path / "quick"
+    assert all(config.loop.steps <= 40 and config.loop.seed == 0 for config in configs)
+    assert len(configs) < sum(len(configurations(e)) for e in EXPERIMENTS)
 
 
 def test_a_run_that_stops_is_expected_to_take_the_published_steps() -> None:
@@ -64,13 +65,14 @@ def test_quick_trains_each_run_once_and_leaves_a_page(tmp_path: Path, call: Call
     assert code == 0
     assert "3 runs in" in printed
     assert "0 complete already, the rest takes about" in printed
-    assert "[1 of 3] modmul-baseline-wd0-s0" in printed
+    assert [f"[{number} of 3] modmul-" in printed for number in (1, 2, 3)] == [True] * 3
     assert "EMA, alpha 0.98, lamb 2" in printed
     assert "<html" in out.read_text()
     assert (tmp_path / "filters.png").exists()
-    plan = make_plan(argparse.Namespace(names=names, runs_dir=tmp_path, **QUICK))
-    assert plan.left == []
-    assert summary(names, plan).endswith("3 complete already")
+    assert what_is_left(*make_plan(argparse.Namespace(names=names, runs_dir=tmp_path, **QUICK))) == []
+    again = call("reproduce", "fig1", "fig-ema", "--quick", "--runs-dir", tmp_path, "-o", out)[1]
+    assert "3 complete already\n" in again
+    assert "until all is done" not in again
 
 
 @pytest.mark.usefixtures("small")
@@ -104,11 +106,20 @@ def test_a_run_that_fails_is_named_at_the_end(tmp_path: Path, call: Call, monkey
     assert err.startswith("grokfast: failed: modmul-baseline-wd0-s0")
 
 
+def stop(*args: Any) -> bool:
+    return False
+
+
+def interrupt(*args: Any) -> bool:
+    raise KeyboardInterrupt
+
+
 @pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("how", [stop, interrupt])
 def test_after_ctrl_c_one_line_says_how_to_continue(
-    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch, how: Callable[..., bool]
 ) -> None:
-    monkeypatch.setattr(training, "run_loop", lambda *args: False)
+    monkeypatch.setattr(training, "run_loop", how)
     code, out, err = call("reproduce", "fig1", "--quick", *flags(tmp_path))
     assert (code, out, err) == (130, "", "grokfast: stopped: the same command continues from here\n")
     assert len(load_runs(tmp_path / "quick")) == 1

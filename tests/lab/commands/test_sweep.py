@@ -10,14 +10,15 @@ import sys
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from sweeps import BASE, FLAGS, assert_complete_and_same, states
 
 from grokfast.lab import Run, load_runs
-from grokfast.lab.commands import sweep_progress
+from grokfast.lab.commands import sweep_run, terminal
 from grokfast.lab.commands.cli import main
-from grokfast.lab.commands.sweep_progress import SweepProgress, used_budget
+from grokfast.lab.commands.sweep_run import used_budget, watch_tallies
 from grokfast.lab.filters import FILTERS
 from grokfast.lab.runs.writer import run_path
 from grokfast.lab.sweep import local
@@ -229,18 +230,19 @@ def test_a_missing_package_is_named(capsys: pytest.CaptureFixture[str], monkeypa
 def test_progress_counts_parts_of_runs_and_estimates_the_time_left(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweep_progress, "LINE_SECONDS", 0.0)
-    monkeypatch.setattr(sweep_progress, "used_budget", lambda run: 0.5)
+    clock = iter([0.0, 100.0])
+    monkeypatch.setattr(terminal, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(sweep_run, "used_budget", lambda run: 0.5)
+    monkeypatch.setattr(sweep_run, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     spec = settle(Spec(BASE, (Choices("alpha", (0.9, 0.98)),)))
     save_spec(spec, tmp_path)
-    with Sweep(tmp_path) as sweep, SweepProgress(sweep, quiet=False) as progress:
-        progress.show(Tally(4, 0, [], {}, []))
-        progress._began -= 100.0
-        progress.show(Tally(4, 1, [], {}, spec.points()))
+    with Sweep(tmp_path) as sweep, terminal.show_progress("sweep", quiet=False) as progress:
+        watch = watch_tallies(sweep, progress)
+        watch(Tally(4, 0, [], {}, []))
+        watch(Tally(4, 1, [], {}, spec.points()))
     first, second = capsys.readouterr().err.splitlines()
     assert first == "0 of 4 runs, 0 running"
-    assert second.startswith("1 of 4 runs, 2 running, about ")
-    assert second.endswith("min left")  # 2 of 4 in 100 seconds
+    assert second == "1 of 4 runs, 2 running, about 2 min left"  # 2 of 4 in 100 seconds
 
 
 def test_the_progress_of_a_run_is_read_from_its_last_complete_line(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""One file per command, each with `HELP`, `add(parser)` and `run(args)`. The only room that prints.
+"""One file per command, each with `add(parser)` and `run(args)`. The only room that prints.
 
-Importing these files imports no torch: what is heavy is imported where it is used.
+Only the command that was asked for is imported. `cli`, `common`, `runs` and `show` import no torch.
 """

@@ -4,97 +4,93 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import grokfast
-from grokfast.lab.commands.terminal import INTERRUPTED, complain
+from grokfast.lab.commands.common import INTERRUPTED, complain, under_torchrun
 from grokfast.lab.runs.directory import RunError
 from grokfast.lab.training.interrupt import stop_on_interrupt
 from grokfast.lab.training.messages import one_line
 
-# A new command is a file in this folder and a name in this list.
-COMMANDS = (
-    "train",
-    "resume",
-    "runs",
-    "show",
-    "compare",
-    "report",
-    "figures",
-    "results",
-    "suggest",
-    "response",
-    "sweep",
-    "demo",
-    "reproduce",
-)
+# A new command is a file in this folder and a line in this list.
+COMMANDS = {
+    "train": "train one run of a task",
+    "resume": "continue a run that was interrupted",
+    "runs": "list all runs",
+    "show": "show the configuration and the results of a run",
+    "compare": "show how runs differ, in settings and in results",
+    "report": "write a page about runs, and their curves as a picture",
+    "figures": "write every figure of the page to a file of its own, for papers",
+    "results": "compare your runs with the paper's numbers",
+    "suggest": "suggest a filter, from a run without one",
+    "response": "show what a filter does to each frequency of the gradients",
+    "sweep": "train many settings of a task, by grid or by search",
+    "demo": "see grokking, with and without the filter, in about two minutes",
+    "reproduce": "run the experiments of the paper's figures and tables",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Under torchrun rank 0 does, and the other ranks train along with it."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ:
-        return run_under_torchrun(words)
-    return run_command(words)
+    if not under_torchrun():
+        return guarded(partial(run_command, words))
+    from grokfast.lab.training import parallel
+
+    with parallel.joined() as rank:
+        if rank == 0:
+            code = guarded(partial(run_command, words))
+        else:
+            code = guarded(follow_leader, RuntimeError, who=f"rank {rank}: ")  # the connection to rank 0 may break
+    parallel.end(code)
 
 
-def run_command(words: list[str]) -> int:
-    """Run one command; a mistake of the user gives one line on stderr and a non-zero exit code."""
+def guarded(action: Callable[[], int], *expected: type[Exception], who: str = "") -> int:
+    """The exit code of an action; a mistake of the user gives one line on stderr and a non-zero exit code."""
     try:
-        args = build_parser(words).parse_args(words)
-        return args.run(args)
-    except (RunError, ValueError, TypeError, OSError, NotImplementedError) as error:
-        complain(f"error: {one_line(error)}")
+        return action()
+    except (RunError, ValueError, TypeError, OSError, NotImplementedError, *expected) as error:
+        complain(f"{who}error: {one_line(error)}")
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
+def run_command(words: list[str]) -> int:
+    args = build_parser(words).parse_args(words)
+    return args.run(args)
+
+
 def build_parser(words: list[str]) -> argparse.ArgumentParser:
-    """The parser for these words. Only the command among them is imported, or all of them to list them.
+    """The parser for these words. Only the command among them is imported.
 
     Commands find all words in `parser.get_default("words")` and in `args.words`: the flags of some depend on them.
     """
     parser = argparse.ArgumentParser(prog="grokfast", description="Reproduce, measure, explain accelerated grokking.")
     parser.usage = "grokfast [-h] [--version] COMMAND ..."
     parser.add_argument("--version", action="version", version=f"grokfast {grokfast.__version__}")
-    added = parser.add_subparsers(title="commands", required=True, metavar="COMMAND ...")
+    added = parser.add_subparsers(title="commands", required=True, metavar="COMMAND ...", prog="grokfast")
     asked = next((word for word in words if not word.startswith("-")), None)
-    for name in [asked] if asked in COMMANDS else COMMANDS:
-        command = importlib.import_module(f"grokfast.lab.commands.{name}")
-        description = command.HELP[0].upper() + command.HELP[1:] + "."
+    for name, help in COMMANDS.items():
         # Abbreviated flags would change their meaning whenever a flag is added.
-        made = added.add_parser(name, help=command.HELP, description=description, allow_abbrev=False)
-        made.set_defaults(run=command.run, words=words)
+        made = added.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.", allow_abbrev=False)
         if name == asked:
+            command = importlib.import_module(f"grokfast.lab.commands.{name}")
+            made.set_defaults(run=command.run, words=words)
             command.add(made)
     return parser
 
 
-def run_under_torchrun(words: list[str]) -> int:
-    from grokfast.lab.training import parallel
-
-    with parallel.joined() as rank:
-        code = run_command(words) if rank == 0 else follow_leader(rank)
-    return parallel.end(code)
-
-
-def follow_leader(rank: int) -> int:
+def follow_leader() -> int:
     """Train along with rank 0 until it is done."""
     from grokfast.lab.training.loop import Watcher
     from grokfast.lab.training.train import follow
 
-    try:
-        with stop_on_interrupt() as interrupted:
-            follow(Watcher(should_stop=interrupted))
-        return 0
-    except (RunError, ValueError, OSError, RuntimeError) as error:
-        complain(f"rank {rank}: error: {one_line(error)}")
-        return 1
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    with stop_on_interrupt() as interrupted:
+        follow(Watcher(should_stop=interrupted))
+    return 0
 
 
 if __name__ == "__main__":

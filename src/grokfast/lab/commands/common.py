@@ -1,28 +1,27 @@
-"""What several commands share: flags, which runs are meant, and how a result is printed."""
+"""What several commands share: flags, which runs are meant, and how to print. It imports no torch."""
 
 from __future__ import annotations
 
 import argparse
-import json
+import os
 import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from grokfast.lab.commands.terminal import INTERRUPTED, complain
 from grokfast.lab.own_code import is_own_code
-from grokfast.lab.runs.describe import cell, describe, progress_text, readable_runs
+from grokfast.lab.runs.describe import readable_runs
 from grokfast.lab.runs.directory import Run, RunError, find_run, load_runs
 
-if TYPE_CHECKING:
-    from grokfast.lab.training.train import Outcome
-
+INTERRUPTED = 130  # exit code
 WIDE = 240  # columns of a table that goes to a file or a pipe: names of runs are not folded there
 RUN_NAME = "name of a run, or the beginning of its name"
 
 
-# Flags --------------------------------------------------------------------------------------------------------------
+def under_torchrun() -> bool:
+    """Whether torchrun has started this process and others."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
 
 
 def add_runs_dir(parser: argparse.ArgumentParser, default: str = "runs") -> None:
@@ -30,12 +29,13 @@ def add_runs_dir(parser: argparse.ArgumentParser, default: str = "runs") -> None
     parser.add_argument("--runs-dir", type=Path, default=Path(default), metavar="DIR", help=help)
 
 
-def add_output_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags of commands that train one run."""
-    group = parser.add_argument_group("Output")
-    group.add_argument("--quiet", action="store_true", help="print nothing but errors")
-    group.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
-    group.add_argument("--tensorboard", action="store_true", help="also write TensorBoard events")
+def add_out(parser: argparse.ArgumentParser, default: str, help: str, metavar: str = "FILE") -> None:
+    help = f"{help} (default: {default})"
+    parser.add_argument("-o", "--out", type=Path, default=Path(default), metavar=metavar, help=help)
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def add_level(parser: argparse.ArgumentParser) -> None:
@@ -43,16 +43,10 @@ def add_level(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--level", type=float, metavar="X", help=help)
 
 
-def check_level(level: float | None, runs: Sequence[Run]) -> None:
-    """Raise ValueError where no run can reach a level."""
-    if level is None:
-        return
-    highest = 1.0 if all(run.measure == "accuracy" for run in readable_runs(runs)[0]) else float("inf")
-    if not 0 < level <= highest:
-        raise ValueError(f"level must be in (0, {highest:g}], got {level:g}")
-
-
-# Runs ---------------------------------------------------------------------------------------------------------------
+def add_chosen_runs(parser: argparse.ArgumentParser) -> None:
+    help = "names of runs, or directories of runs (default: all runs)"
+    parser.add_argument("names", nargs="*", metavar="RUN", help=help)
+    add_runs_dir(parser)
 
 
 def chosen_runs(args: argparse.Namespace) -> list[Run]:
@@ -74,47 +68,22 @@ def drop_unreadable(runs: Sequence[Run]) -> list[Run]:
     return kept
 
 
-def resume_flags(run: Run, runs_dir: Path) -> str:
-    """What `grokfast resume NAME` needs besides the name: code of the user's own is named again."""
-    words: list[str] = []
+def resume_command(run: Run, runs_dir: Path) -> str:
+    """What continues a run; code of the user's own is named again."""
+    words = ["grokfast", "resume", run.name]
     for flag, name in (("--task", run.task), ("--filter", run.filter)):
         words += [flag, name] if name is not None and is_own_code(name) else []
-    words += [] if runs_dir == Path("runs") else ["--runs-dir", str(runs_dir)]
-    return "".join(f" {shlex.quote(word)}" for word in words)
+    return shlex.join([*words, *([] if runs_dir == Path("runs") else ["--runs-dir", str(runs_dir)])])
 
 
-# Printing -----------------------------------------------------------------------------------------------------------
+def complain(message: str) -> None:
+    print(f"grokfast: {message}", file=sys.stderr)
 
 
 def show(*parts: Any) -> None:
     """Print tables, and lines of any length."""
-    from rich.console import Console
+    from rich.console import Console  # not needed for a help text
 
     console = Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else WIDE)
     for part in parts:
         console.print(part, soft_wrap=isinstance(part, str))
-
-
-def finish(args: argparse.Namespace, outcome: Outcome) -> int:
-    """Print the result of the one run that a command has trained; gives the exit code."""
-    run = outcome.run
-    if not outcome.complete:
-        complain(f"stopped at {progress_text(run)}: grokfast resume {run.name}{resume_flags(run, args.runs_dir)}")
-        return INTERRUPTED
-    if args.json:
-        print(json.dumps({**describe(run), "path": str(run.path), "summary": run.summary}))
-    elif not args.quiet:
-        print(result_line(run), flush=True)
-    return 0
-
-
-def result_line(run: Run) -> str:
-    """The result of a complete run in one line."""
-    found, summary = describe(run), run.summary or {}
-    parts = ["diverged"] if summary["diverged"] else []
-    if found["val_accuracy"] is None:
-        parts.append(f"best validation loss {cell(found['best_val_loss'])}")
-    else:
-        parts.append(f"validation accuracy {found['val_accuracy']:.4f}")
-    parts += [f"first at {summary['level']:g}: {found['first']}", f"for good: {found['stable']}"]
-    return f"{run.name}: {', '.join(parts)}, {found['seconds']:.1f} s"

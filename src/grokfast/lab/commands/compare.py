@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING
 
-from grokfast.lab.commands.common import add_runs_dir, show
+from rich.table import Table
+
+from grokfast.lab.commands.common import add_json, add_runs_dir, show
+from grokfast.lab.config import flatten
 from grokfast.lab.runs.describe import cell, describe
 from grokfast.lab.runs.directory import Run, find_run
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-HELP = "show how runs differ, in settings and in results"
 RESULTS = ("status", "step", "first", "stable", "val_accuracy", "best_val_loss", "seconds")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="+", metavar="RUN", help="names of runs, or the beginnings of their names")
     add_runs_dir(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -34,17 +32,11 @@ def run(args: argparse.Namespace) -> int:
 
 def comparison_table(runs: list[Run]) -> Table:
     """A column per run: first the settings that differ, then the results."""
-    from rich.table import Table
-
-    from grokfast.lab.config import flatten
-
-    flat = [flatten(run.settings) for run in runs]
-    names = dict.fromkeys(name for settings in flat for name in settings)
-    table = Table(title="settings that differ, and results")
-    table.add_column("")
+    table = Table("", title="settings that differ, and results")
     for run in runs:
         table.add_column(run.name, overflow="fold")
-    for name in names:
+    flat = [flatten(run.settings) for run in runs]
+    for name in dict.fromkeys(name for settings in flat for name in settings):
         values = [settings.get(name) for settings in flat]
         if any(value != values[0] for value in values):
             table.add_row(name, *map(cell, values))

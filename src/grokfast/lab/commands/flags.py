@@ -10,10 +10,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from grokfast.lab.request import Option, Request
+from grokfast.lab import filters
+from grokfast.lab.config import LoopConfig, OptimConfig
+from grokfast.lab.request import Option, Request, options, resolve, value_of
+from grokfast.lab.tasks import find_task
+from grokfast.lab.values import parser_options
 
 NUMBER = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")  # argparse would take -1e-5 for a flag
 PREFIX = "setting "  # of settings among parsed arguments, which have names such as `run` too
@@ -32,15 +35,20 @@ def first_word(parser: argparse.ArgumentParser) -> str | None:
 def filter_word(parser: argparse.ArgumentParser) -> str | None:
     """The filter that the command line names."""
     reader = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    reader.add_argument("--filter", nargs="?")
-    name = reader.parse_known_args(parser.get_default("words"))[0].filter
-    return None if name == WITHOUT else name
+    reader.add_argument("--filter", nargs="?", type=read_filter)
+    return reader.parse_known_args(parser.get_default("words"))[0].filter
 
 
-def list_names(title: str, lines: Mapping[str, str]) -> str:
-    """Names with their lines of help, to stand at the end of a command's help."""
-    width = max(map(len, lines))
-    return "\n".join([f"{title}:", *(f"  {name:{width}}  {line}" for name, line in lines.items())])
+def explain_names(parser: argparse.ArgumentParser, what: str, kinds: Mapping[str, type[Any]], *others: str) -> None:
+    """List the tasks or filters in the help; flags without one are refused, `others` apart, as they depend on it."""
+    words = parser.get_default("words")[1:]
+    if words and not any(word.startswith(("-h", "--help", *others)) for word in words):
+        usage = f"{parser.prog} {what.upper()} {words[0]} ..."
+        raise ValueError(f"{what.upper()} must come before the flags, got {words[0]}: {usage}")
+    width = max(map(len, kinds))
+    lines = [f"  {name:{width}}  {first_line(kind)}" for name, kind in kinds.items()]
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = "\n".join([f"{what}s:", *lines, "", f"The flags of a {what}: {parser.prog} {what.upper()} --help"])
 
 
 def first_line(kind: type[Any]) -> str:
@@ -59,16 +67,10 @@ def add_task_options(parser: argparse.ArgumentParser, task_name: str) -> None:
     Raises:
         ValueError: if there is no such task or filter, or one of their fields is called like a flag of the command.
     """
-    from grokfast.lab import filters
-    from grokfast.lab.config import LoopConfig, OptimConfig
-    from grokfast.lab.request import options
-    from grokfast.lab.tasks import find_task
-
     kind, chosen = find_task(task_name), filter_word(parser)
     if chosen is not None:
         filters.find_filter(chosen)
-    # The types of the chosen filter's fields come before those of other filters.
-    names = [*([] if chosen is None else [chosen]), *(name for name in filters.FILTERS if name != chosen)]
+    names = sorted(filters.FILTERS, key=lambda name: name != chosen)  # the types of the chosen one's fields count
     known = options(kind, names)
     titles = {"run": "Filter", "filter": "Filter", "optim": first_line(OptimConfig), "loop": first_line(LoopConfig)}
     texts = default_texts(task_name, known, names)
@@ -83,8 +85,6 @@ def add_options(
     parser: argparse.ArgumentParser, title: str, known: Mapping[str, Option], texts: Mapping[str, str]
 ) -> None:
     """Add a group of flags; `texts` says what their defaults are."""
-    from grokfast.lab.values import parser_options
-
     parser._negative_number_matcher = NUMBER  # type: ignore[attr-defined]
     group = parser.add_argument_group(title)
     for name, option in known.items():
@@ -117,8 +117,6 @@ def settings_from(args: argparse.Namespace) -> dict[str, Any]:
 
 def request_from(args: argparse.Namespace, task: str) -> Request:
     """What the flags ask of a task: only the settings that were given."""
-    from grokfast.lab.request import Request
-
     return Request(task, tuple(settings_from(args).items()))
 
 
@@ -127,8 +125,6 @@ def request_from(args: argparse.Namespace, task: str) -> Request:
 
 def default_texts(task_name: str, known: Mapping[str, Option], filter_names: Iterable[str]) -> dict[str, str]:
     """The values that a task resolves to where nothing is said, as text."""
-    from grokfast.lab.request import Request, resolve, value_of
-
     try:
         usual = resolve(Request(task_name))
     except TypeError:  # a task of the user's own with a field that must be given
@@ -145,8 +141,6 @@ def default_texts(task_name: str, known: Mapping[str, Option], filter_names: Ite
 
 def filter_default(field: str, names: Iterable[str], of_task: Mapping[str, Mapping[str, float]]) -> str:
     """The default of a field in each filter that has it: of the task, else of the filter itself."""
-    from grokfast.lab import filters
-
     found: dict[str, str] = {}
     for name in names:
         for f in filters.fields_of(filters.find_filter(name)):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from grokfast.lab.commands.common import add_level, add_runs_dir, check_level, drop_unreadable
+from grokfast.lab.commands.common import add_level, add_runs_dir, drop_unreadable
+from grokfast.lab.compare.seeds import check_level
+from grokfast.lab.report import write_figures
+from grokfast.lab.report.markdown import other_runs, put_between, results_page, summary_table, table_runs
 from grokfast.lab.runs.directory import Run, RunError, load_runs
 from grokfast.lab.runs.files import write_atomically
-
-HELP = "compare your runs with the paper's numbers"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -24,8 +25,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from grokfast.lab.report.markdown import put_between, results_page, summary_table, table_runs
-
     runs = load_judged(args.folders or [args.runs_dir], args.level)
     if not table_runs(runs):
         raise RunError("there is no complete run of the paper's experiments: grokfast reproduce --list")
@@ -34,7 +33,11 @@ def run(args: argparse.Namespace) -> int:
         write_atomically(args.summary, page.encode())
         print(f"written: {args.summary}")
     if args.out is not None:
-        write_tables_and_figures(runs, args.out, args.level)
+        folder = args.out.parent / "figures"
+        drawn = write_figures(table_runs(runs), folder, "png", also=other_runs(runs), level=args.level)
+        page = results_page(runs, [path.relative_to(args.out.parent) for path in drawn])
+        write_atomically(args.out, page.encode())
+        print(f"written: {args.out}, figures in {folder}")
     elif args.summary is None:
         print(results_page(runs))
     return 0
@@ -46,15 +49,7 @@ def load_judged(folders: list[Path], level: float | None) -> list[Run]:
         if not folder.is_dir():
             raise RunError(f"a directory of runs must exist, got {folder}")
     runs = drop_unreadable([run for folder in folders for run in load_runs(folder)])
-    check_level(level, runs)
-    return runs if level is None else [run.judged_at(level) for run in runs]
-
-
-def write_tables_and_figures(runs: list[Run], out: Path, level: float | None) -> None:
-    from grokfast.lab.report import write_figures
-    from grokfast.lab.report.markdown import other_runs, results_page, table_runs
-
-    folder = out.parent / "figures"
-    drawn = write_figures(table_runs(runs), folder, "png", also=other_runs(runs), level=level)
-    write_atomically(out, results_page(runs, [path.relative_to(out.parent) for path in drawn]).encode())
-    print(f"written: {out}, figures in {folder}")
+    if level is None:
+        return runs
+    check_level(level, [run.measure for run in runs])
+    return [run.judged_at(level) for run in runs]

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from grokfast.lab.commands.common import RUN_NAME, add_output_flags, add_runs_dir, finish
-from grokfast.lab.commands.terminal import train_watched
+from grokfast.lab.commands.common import RUN_NAME, add_runs_dir
+from grokfast.lab.commands.terminal import add_output_flags, train_one
+from grokfast.lab.filters import find_filter
 from grokfast.lab.own_code import is_own_code
 from grokfast.lab.runs.directory import RunError, find_run
-
-HELP = "continue a run that was interrupted"
+from grokfast.lab.tasks import find_task
+from grokfast.lab.training.train import resume
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -28,18 +29,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     run = find_run(args.name, args.runs_dir)
-    quiet = args.quiet or args.json
-    if run.status == "complete" and not quiet:
-        print(f"{run.name} is complete already")
-    from grokfast.lab.filters import find_filter
-    from grokfast.lab.tasks import find_task
-    from grokfast.lab.training.train import resume
-
     load_named("task", run.task, args.task, find_task)
     load_named("filter", run.filter, args.filter, find_filter)
-    events = run.path / "tensorboard" if args.tensorboard else None
     begin = partial(resume, run, data_dir=args.data_dir)
-    return finish(args, train_watched(begin, run.name, run.loop["steps"], quiet=quiet, events=events))
+    return train_one(run, begin, run.loop["steps"], args, f"{run.name} is complete already")
 
 
 def load_named(part: str, recorded: str | None, named: str | None, load: Callable[[str], Any]) -> None:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING
 
-from grokfast.lab.commands.common import add_runs_dir, drop_unreadable, show
+from rich.table import Table
+
+from grokfast.lab.commands.common import add_json, add_runs_dir, drop_unreadable, show
 from grokfast.lab.runs.describe import cell, describe
 from grokfast.lab.runs.directory import Run, load_runs
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-HELP = "list all runs"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     add_runs_dir(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -34,8 +30,6 @@ def run(args: argparse.Namespace) -> int:
 
 def runs_table(runs: list[Run]) -> Table:
     """One line per run: progress, last accuracies, best loss, first crossing without its interval, seconds."""
-    from rich.table import Table
-
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("run", overflow="fold", min_width=12)
     for column in ("status", "step", "train", "val", "loss", "first", "sec"):

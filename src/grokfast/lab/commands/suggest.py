@@ -5,29 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from grokfast.lab.commands.common import add_runs_dir, show
+from grokfast.lab.analysis.advice import Advice, advise
+from grokfast.lab.commands.common import add_json, add_runs_dir, show
 from grokfast.lab.runs.directory import find_run
-
-if TYPE_CHECKING:
-    from grokfast.lab.analysis.advice import Advice
-
-HELP = "suggest a filter, from a run without one"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     help = "name of a run without a filter, or the beginning of its name; the run may be unfinished"
     parser.add_argument("name", help=help)
     add_runs_dir(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    run = find_run(args.name, args.runs_dir)
-    from grokfast.lab.analysis.advice import advise
-
-    advice = advise(run)
+    advice = advise(find_run(args.name, args.runs_dir))
     elsewhere = "" if args.runs_dir == Path("runs") else f" --runs-dir {args.runs_dir}"
     proposals = [proposal._replace(command=proposal.command + elsewhere) for proposal in advice.proposals]
     advice = advice._replace(proposals=proposals)
@@ -39,15 +32,8 @@ def as_text(advice: Advice) -> str:
     if not advice.proposals:
         return f"No suggestion for {advice.run}. {advice.why[0]}"
     tries = [f"  {proposal.text}\n    {proposal.command}" for proposal in advice.proposals]
-    parts = [
-        f"To try for {advice.run}:",
-        *tries,
-        "Why:",
-        *(f"- {line}" for line in advice.why),
-        "Uncertain:",
-        *(f"- {line}" for line in advice.uncertain),
-    ]
-    return "\n".join(parts)
+    why, uncertain = ([f"- {line}" for line in lines] for lines in (advice.why, advice.uncertain))
+    return "\n".join([f"To try for {advice.run}:", *tries, "Why:", *why, "Uncertain:", *uncertain])
 
 
 def as_json(advice: Advice) -> dict[str, Any]:

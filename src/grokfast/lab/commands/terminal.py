@@ -1,107 +1,117 @@
-"""What a person at a terminal sees of a run and can do to it: progress, warnings, Ctrl-C."""
+"""What a person at a terminal sees of a run and can do to it: progress, warnings, Ctrl-C, the result."""
 
 from __future__ import annotations
 
+import argparse
+import json
 import sys
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING
 
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from grokfast.lab.commands.common import INTERRUPTED, complain, resume_command
+from grokfast.lab.config import RunConfig
+from grokfast.lab.runs.describe import cell, describe, progress_text
+from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import Row
 from grokfast.lab.training.interrupt import stop_on_interrupt
+from grokfast.lab.training.loop import Watcher
 from grokfast.lab.training.messages import plain_warnings
+from grokfast.lab.training.tensorboard import event_writer
+from grokfast.lab.training.train import Outcome, train
 
-if TYPE_CHECKING:
-    from rich.progress import Progress as RichProgress
-
-    from grokfast.lab.training.loop import Watcher
-    from grokfast.lab.training.train import Outcome
-
-INTERRUPTED = 130  # exit code
 LINE_SECONDS = 5.0  # between plain lines
+Show = Callable[[float, int, str, str], None]  # how much is done, of how much, what the bar says, the plain line
+
+
+def add_output_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of commands that train one run."""
+    group = parser.add_argument_group("Output")
+    group.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    group.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
+    group.add_argument("--tensorboard", action="store_true", help="also write TensorBoard events")
 
 
 def train_watched(
-    train: Callable[[Watcher], Outcome], label: str, budget: int, *, quiet: bool, events: Path | None = None
+    begin: Callable[[Watcher], Outcome], label: str, budget: int, *, quiet: bool, events: Path | None = None
 ) -> Outcome:
-    """Train a run from where it stands, with progress; the first Ctrl-C leaves a checkpoint and stops it.
-
-    Args:
-        train: trains it, given a watcher: `partial(train, config, folder)` or `partial(resume, run)`.
-        label: what to call the run.
-        budget: its number of steps.
-        quiet: show no progress.
-        events: where to write TensorBoard events, if anywhere.
-    """
-    from grokfast.lab.training.loop import Watcher
-
+    """Train a run from where it stands, with progress; the first Ctrl-C leaves a checkpoint and stops it."""
     with (
-        open_events(events) as write,
+        event_writer(events) as write,
         stop_on_interrupt() as interrupted,
         plain_warnings(complain),
-        Progress(label, budget, quiet=quiet) as progress,
+        show_progress(label, quiet=quiet) as show,
     ):
 
         def on_row(row: Row) -> None:
-            progress.update(row)
+            now = row_text(row)
+            show(row.step, budget, now, f"{label}: step {row.step:,} of {budget:,}, {now}")
             write(row)
 
-        return train(Watcher(on_row=on_row, on_warning=complain, should_stop=interrupted))
+        return begin(Watcher(on_row=on_row, on_warning=complain, should_stop=interrupted))
 
 
-def open_events(folder: Path | None) -> AbstractContextManager[Callable[[Row], None]]:
-    """A function that writes an evaluation to TensorBoard, if asked for; ValueError where its package is missing."""
-    if folder is None:
-        return nullcontext(lambda row: None)
-    from grokfast.lab.training.tensorboard import event_writer
+def train_next(config: RunConfig, folder: Path, label: str, args: argparse.Namespace) -> Run:
+    """Train one of several runs to its end; if it is stopped, say how to continue and raise KeyboardInterrupt."""
+    begin = partial(train, config, folder, command=["grokfast", *args.words])
+    with suppress(KeyboardInterrupt):
+        run, complete = train_watched(begin, label, config.loop.steps, quiet=args.quiet)
+        if complete:
+            return run
+    complain("stopped: the same command continues from here")
+    raise KeyboardInterrupt
 
-    return event_writer(folder)
+
+def train_one(run: Run, begin: Callable[[Watcher], Outcome], steps: int, args: argparse.Namespace, if_done: str) -> int:
+    """Train the one run of a command and print its result, after `if_done` if it was complete; gives the exit code."""
+    lines = [if_done] if run.status == "complete" else []
+    events = run.path / "tensorboard" if args.tensorboard else None
+    if not train_watched(begin, run.name, steps, quiet=args.quiet or args.json, events=events).complete:
+        complain(f"stopped at {progress_text(run)}: {resume_command(run, args.runs_dir)}")
+        return INTERRUPTED
+    if args.json:
+        print(json.dumps({**describe(run), "path": str(run.path), "summary": run.summary}))
+    elif not args.quiet:
+        print(*lines, result_line(run), sep="\n", flush=True)
+    return 0
 
 
-class Progress:
-    """Shows each evaluation of a run, as a bar or as plain lines; a context manager."""
+def result_line(run: Run) -> str:
+    """The result of a complete run in one line."""
+    found, summary = describe(run), run.summary or {}
+    parts = ["diverged"] if summary["diverged"] else []
+    if found["val_accuracy"] is None:
+        parts.append(f"best validation loss {cell(found['best_val_loss'])}")
+    else:
+        parts.append(f"validation accuracy {found['val_accuracy']:.4f}")
+    parts += [f"first at {summary['level']:g}: {found['first']}", f"for good: {found['stable']}"]
+    return f"{run.name}: {', '.join(parts)}, {found['seconds']:.1f} s"
 
-    def __init__(self, label: str, budget: int, *, quiet: bool) -> None:
-        self._label, self._budget, self._quiet = label, budget, quiet
-        self._last = time.monotonic()
-        self._bar = None if quiet else make_bar()
-        if self._bar is not None:
-            self._task = self._bar.add_task(label, total=budget, now="")
 
-    def update(self, row: Row) -> None:
-        if self._bar is not None:
-            self._bar.update(self._task, completed=row.step, now=row_text(row))
-        elif not self._quiet and time.monotonic() - self._last >= LINE_SECONDS:
-            self._last = time.monotonic()
-            line = f"{self._label}: step {row.step:,} of {self._budget:,}, {row_text(row)}"
+@contextmanager
+def show_progress(label: str, *, quiet: bool) -> Generator[Show]:
+    """A function that shows progress on stderr: as a bar, or as plain lines where that is no terminal."""
+    console, last = Console(stderr=True), time.monotonic()
+
+    def show_line(done: float, total: int, now: str, line: str) -> None:
+        nonlocal last
+        if not quiet and time.monotonic() - last >= LINE_SECONDS:
+            last = time.monotonic()
             print(line, file=sys.stderr, flush=True)
 
-    def __enter__(self) -> Progress:
-        if self._bar is not None:
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-
-def make_bar() -> RichProgress | None:
-    """A progress bar on stderr; None where that is no terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    from rich.progress import Progress as RichProgress
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        return None
+    if quiet or not console.is_terminal:
+        yield show_line
+        return
     counts = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[now]}"))
-    return RichProgress(*counts, TimeElapsedColumn(), TimeRemainingColumn(), console=console)
+    clocks = (TimeElapsedColumn(), TimeRemainingColumn(elapsed_when_finished=True))
+    with Progress(*counts, *clocks, console=console, speed_estimate_period=600) as bar:
+        task = bar.add_task(label, total=None, now="")
+        yield lambda done, total, now, line: bar.update(task, completed=done, total=total, now=now)
 
 
 def row_text(row: Row) -> str:
@@ -111,7 +121,3 @@ def row_text(row: Row) -> str:
     else:
         values = f"train {row.train_accuracy:.3f}, val {row.val_accuracy:.3f}"
     return f"{values}, {row.step / max(row.seconds, 1e-9):.0f} steps/s"
-
-
-def complain(message: str) -> None:
-    print(f"grokfast: {message}", file=sys.stderr)

@@ -135,6 +135,7 @@ class Loop:
         val = self.task.evaluate("val")
         if self.trigger is not None:
             self.trigger.observe(train_accuracy)
+        slow = [part for handle in self.handles for p in handle.state if (part := handle.slow(p)) is not None]
         return Row(
             step=self.step,
             train_loss=train_loss,
@@ -143,16 +144,12 @@ class Loop:
             val_accuracy=val.accuracy,
             weight_norm=float(get_total_norm([p.detach() for p in self.params])),
             grad_norm=grad_norm,
-            slow_norm=self._slow_norm(),
+            slow_norm=float(get_total_norm(slow)) if slow else None,
             lr=lr,
             samples=self.samples,
             seconds=0.0,
             more=val.more,
         )
-
-    def _slow_norm(self) -> float | None:
-        parts = [slow for handle in self.handles for p in handle.state if (slow := handle.slow(p)) is not None]
-        return float(get_total_norm(parts)) if parts else None
 
     def _set_learning_rate(self, updates: int) -> float:
         """Linear warm-up: 0 at the first update, k/n of the full rate after k of n."""
@@ -198,11 +195,8 @@ def finished(config: RunConfig, rows: list[Row]) -> bool:
     if not math.isfinite(rows[-1].train_loss):
         return True
     until = config.loop.until
-    if until is None:
-        return False
-    hits = zip(rows, reaches(rows, until, config.task.measure), strict=True)
-    reached = next((row.step for row, yes in hits if yes), None)
-    return reached is not None and rows[-1].step >= reached + config.loop.extra_steps
+    reached = [] if until is None else reaches(rows, until, config.task.measure)
+    return True in reached and rows[-1].step >= rows[reached.index(True)].step + config.loop.extra_steps
 
 
 def summarize(config: RunConfig, rows: list[Row], handles: list[grokfast.Attachment]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 import grokfast
-from grokfast.lab.config import PATIENCE, SATURATED, OptimConfig, RunConfig, TwoStage
+from grokfast.lab.config import PATIENCE, SATURATED, OptimConfig, RunConfig
 
 
 def make_optimizers(model: nn.Module, config: OptimConfig) -> list[Optimizer]:
@@ -34,19 +34,13 @@ def make_optimizers(model: nn.Module, config: OptimConfig) -> list[Optimizer]:
             return [torch.optim.Muon(matrices, **decay), torch.optim.AdamW(rest, **adam, fused=fused or None)]
 
 
-def make_start(two_stage: TwoStage) -> int | grokfast.Saturation:
-    """When the filter begins to change gradients."""
-    if two_stage == "auto":
-        return grokfast.Saturation(above=SATURATED, patience=PATIENCE)
-    return two_stage or 0
-
-
 def attach_filter(
     optimizers: list[Optimizer], config: RunConfig
 ) -> tuple[list[grokfast.Attachment], grokfast.Saturation | None]:
     """The handles of the filter, if there is one, and the trigger to tell of the training accuracy, if there is one."""
     if config.filter is None:
         return [], None
-    start = make_start(config.two_stage)
+    saturated = grokfast.Saturation(above=SATURATED, patience=PATIENCE)
+    start = saturated if config.two_stage == "auto" else config.two_stage or 0
     handles = [grokfast.attach(optimizer, config.filter, start=start) for optimizer in optimizers]
-    return handles, start if isinstance(start, grokfast.Saturation) else None
+    return handles, saturated if start is saturated else None

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -32,21 +32,10 @@ Value = TypeVar("Value")
 _joined = False  # not `dist.is_initialized`: a script may have a process group for purposes of its own
 
 
-# The ranks ----------------------------------------------------------------------------------------------------------
-
-
-def launched() -> bool:
-    """Whether torchrun has started this process and others."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
-
-
 @contextmanager
 def joined() -> Generator[int]:
-    """Join the other processes of torchrun, if there are any; gives the rank. When rank 0 leaves, it dismisses all."""
+    """Join the other processes of torchrun; gives the rank. When rank 0 leaves, it dismisses all."""
     global _joined
-    if not launched():
-        yield 0
-        return
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     # The others wait while rank 0 works alone; that a rank has died they see by its closed connection.
@@ -67,18 +56,16 @@ def leave() -> None:
         dist.destroy_process_group()
 
 
-def end(code: int) -> int:
-    """The exit code; under torchrun the exit itself: gloo's threads outlive the group and may abort an orderly one."""
-    if launched():
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    return code
+def end(code: int) -> NoReturn:
+    """Exit at once: gloo's threads outlive the group and may abort an orderly exit."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 @contextmanager
 def leading(word: Any) -> Generator[None]:
-    """What rank 0 does here all ranks do: the others hear the word.
+    """What rank 0 does here all ranks do: the others get the word by `from_leader(None)`, and None at the end.
 
     After an error they are lost: nobody knows which of them waits for what.
     """
@@ -93,11 +80,6 @@ def leading(word: Any) -> Generator[None]:
 def ranks() -> int:
     """How many processes train together."""
     return dist.get_world_size() if _joined else 1
-
-
-def hear() -> Any:
-    """What rank 0 gives to `leading`, on the others; None when it is done."""
-    return from_leader(None)
 
 
 def from_leader(make: Callable[[], Value] | None) -> Value:
@@ -115,9 +97,6 @@ def from_leader(make: Callable[[], Value] | None) -> Value:
 def any_rank(flag: bool) -> bool:
     """Whether any rank says so."""
     return bool(total(torch.tensor(float(flag))))
-
-
-# The batch ----------------------------------------------------------------------------------------------------------
 
 
 def share(batch: AnyBatch) -> AnyBatch:

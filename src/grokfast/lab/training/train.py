@@ -10,7 +10,7 @@ import torch
 
 from grokfast.lab import filters, tasks
 from grokfast.lab.config import RunConfig, check_device, from_json, to_json
-from grokfast.lab.runs.directory import Run, RunError
+from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.writer import create_run, open_for_writing, run_path
 from grokfast.lab.tasks.base import Task
 from grokfast.lab.tasks.data import check_same_data
@@ -47,14 +47,10 @@ def train(
     # Before the directory is made: data that cannot be read and values out of range leave no trace.
     task = make_task(config)
     run = Run(run_path(config, folder))
-    if run.path.exists():
-        check_data(run, task)
-        if run.status == "complete":
-            return Outcome(run, True)
-    else:
+    if not run.path.exists():
         rehearse(config, task)
         create_run(config, folder, describe_machine(command, task.data))
-    return Outcome(run, train_run(run, config, task, watcher or Watcher(), patience))
+    return Outcome(run, train_run(run, config, task, watcher, patience))
 
 
 def resume(run: Run, watcher: Watcher | None = None, *, data_dir: str | Path | None = None) -> Outcome:
@@ -65,71 +61,45 @@ def resume(run: Run, watcher: Watcher | None = None, *, data_dir: str | Path | N
     if data_dir is not None:
         loop = dataclasses.replace(config.loop, data_dir=str(Path(data_dir).absolute()))
         config = dataclasses.replace(config, loop=loop)
-    task = make_task(config)
-    check_data(run, task)
-    return Outcome(run, train_run(run, config, task, watcher or Watcher(), 0.0))
+    return Outcome(run, train_run(run, config, make_task(config), watcher))
 
 
-def train_run(run: Run, config: RunConfig, task: Task, watcher: Watcher, patience: float) -> bool:
-    set_up(config)
+def train_run(run: Run, config: RunConfig, task: Task, watcher: Watcher | None = None, patience: float = 0.0) -> bool:
+    """Train a run that has a directory; False if stopped. One that was begun with other data is refused."""
+    begun = run.environment.get("data")
+    if begun is not None and task.data is not None:
+        check_same_data(begun, task.data)
+    if run.status == "complete":
+        return True
     with open_for_writing(run, patience=patience) as writer:
-        if run.status == "complete":  # by the process that had it while we waited
+        if Run(run.path).status == "complete":  # by the process that had it while we waited
             return True
-        with parallel.leading(to_word(config)):
+        with parallel.leading(to_json(config)):
             forget_peak_memory()
-            return run_loop(config, task, writer, watcher)
+            return run_loop(config, task, writer, watcher or Watcher())
 
 
 def follow(watcher: Watcher) -> None:
     """Train along with rank 0, run by run, until it is done; nothing is written here."""
-    while (word := parallel.hear()) is not None:
-        config = from_word(word)
-        set_up(config)
+    while (sent := parallel.from_leader(None)) is not None:
+        # Code that the command line of rank 0 named is loaded here too.
+        tasks.find_task(sent["task"]["name"])
+        if sent["filter"] is not None:
+            filters.find_filter(sent["filter"]["name"])
+        config = from_json(sent)
         run_loop(config, make_task(config), None, watcher)
-
-
-def to_word(config: RunConfig) -> dict[str, object]:
-    """A configuration as rank 0 sends it to the others."""
-    return to_json(config)
-
-
-def from_word(word: dict[str, object]) -> RunConfig:
-    """The configuration that rank 0 sent; code that its command line named is loaded here too."""
-    task, filter = word["task"], word["filter"]
-    tasks.find_task(task["name"])  # type: ignore[index]
-    if filter is not None:
-        filters.find_filter(filter["name"])  # type: ignore[index]
-    return from_json(word)
 
 
 def make_task(config: RunConfig) -> Task:
     """The task of a run, its data read and checked."""
     loop = config.loop
     check_device(loop.device)
-    set_up(config)  # now: sums over the data are rounded by the number of threads too, alike on every rank
-    return config.task.make(seed=loop.seed, device=loop.device, data_dir=loop.data_dir)
-
-
-def set_up(config: RunConfig) -> None:
-    torch.set_num_threads(config.loop.threads)
+    torch.set_num_threads(loop.threads)  # now: sums over the data are rounded by it too, alike on every rank
     keep_freed_memory()
+    return config.task.make(seed=loop.seed, device=loop.device, data_dir=loop.data_dir)
 
 
 def rehearse(config: RunConfig, task: Task) -> None:
     """Build everything that a run needs and throw it away: values out of range are refused before there is a run."""
     for handle in attach_filter(make_optimizers(task.model, config.optim), config)[0]:
         handle.remove()
-
-
-def check_data(run: Run, task: Task) -> None:
-    """Refuse to continue a run, or to count it as done, that was begun with other data."""
-    begun = run.environment.get("data")
-    if begun is not None and task.data is not None:
-        check_same_data(begun, task.data)
-
-
-def refuse_unfinished(config: RunConfig, folder: str | Path, remedy: str) -> None:
-    """Raise RunError where this configuration was begun and not finished: continuing it is another command."""
-    run = Run(run_path(config, folder))
-    if run.path.exists() and run.status == "incomplete":
-        raise RunError(f"this run was begun and not finished: grokfast resume {run.name}{remedy}")
