@@ -97,13 +97,9 @@ def download(target: Path, source: Source, hint: str = "") -> Path:
 
 def read_bytes(path: Path) -> bytes:
     """The content of a file, unpacked where it is a gzip file; whatever its name says."""
+    content = path.read_bytes()
     try:
-        with path.open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-        if not packed:
-            return path.read_bytes()
-        with gzip.open(path) as file:
-            return file.read()
+        return gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path} is damaged or cut short: {error}") from error
 
