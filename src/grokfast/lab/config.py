@@ -18,6 +18,7 @@ import torch
 import grokfast
 from grokfast.lab import filters, tasks
 from grokfast.lab.tasks.base import OptimizerName, TaskConfig, setting
+from grokfast.lab.values import tuples
 
 VERSION = 2  # of config.json
 SATURATED = 0.99  # --two-stage auto: filter once the training accuracy was this high ...
@@ -154,20 +155,15 @@ def to_json(config: RunConfig) -> dict[str, Any]:
 def from_json(data: dict[str, Any]) -> RunConfig:
     """The configuration that `to_json` wrote; ValueError if it is damaged or its code is not known here."""
     try:
-        task = dict(tuples(data["task"]))
+        task = tuples(data["task"])
         name = task.pop("name")
         if name not in tasks.TASKS:
             raise ValueError(f"the task {name} is not known here: name it with --task {name}")
-        filter = None if data["filter"] is None else filters.from_plain(tuples(data["filter"]))
+        filter = None if data["filter"] is None else filters.from_plain(data["filter"])
         parts = OptimConfig(**tuples(data["optim"])), LoopConfig(**tuples(data["loop"]))
         return RunConfig(tasks.TASKS[name](**task), filter, data["two_stage"], *parts)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a configuration of this version: {error}") from error
-
-
-def tuples(values: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no tuples."""
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
 
 
 def flatten(settings: dict[str, Any]) -> dict[str, Any]:
@@ -212,6 +208,6 @@ def departures(part: Any) -> dict[str, Any]:
 def title(config: RunConfig) -> str:
     """A short name a person can read: task, filter, weight decay, seed."""
     task = re.sub(r"\W+", "_", config.task_name.rpartition("/")[2])
-    parts = [task, "baseline" if config.filter is None else filters.short_name(config.filter)]
-    parts += [f"from{config.two_stage}"] if config.two_stage is not None else []
-    return "-".join([*parts, f"wd{config.optim.weight_decay:g}", f"s{config.loop.seed}"])
+    filter = "baseline" if config.filter is None else filters.short_name(config.filter)
+    stages = [] if config.two_stage is None else [f"from{config.two_stage}"]
+    return "-".join([task, filter, *stages, f"wd{config.optim.weight_decay:g}", f"s{config.loop.seed}"])

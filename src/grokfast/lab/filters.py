@@ -13,7 +13,8 @@ from typing import Any, get_args, get_type_hints
 import torch
 
 import grokfast
-from grokfast.lab.own_code import is_own_code, load_class
+from grokfast.lab.own_code import find_class
+from grokfast.lab.values import tuples
 
 FILTERS: dict[str, type[grokfast.Filter]] = {
     "ema": grokfast.EMA,
@@ -26,12 +27,7 @@ FILTERS: dict[str, type[grokfast.Filter]] = {
 
 def find_filter(name: str) -> type[grokfast.Filter]:
     """The class of that name; a class of the user's own is imported and known from then on."""
-    if name not in FILTERS and is_own_code(name):
-        FILTERS[name] = load_class(name, grokfast.Filter)
-    if name not in FILTERS:
-        known = ", ".join(known for known in FILTERS if not is_own_code(known))
-        raise ValueError(f"filter must be one of {known} or FILE.py:CLASS, got {name}")
-    return FILTERS[name]
+    return find_class(name, FILTERS, grokfast.Filter, "filter")
 
 
 def name_of(filter: grokfast.Filter) -> str:
@@ -42,6 +38,11 @@ def name_of(filter: grokfast.Filter) -> str:
 def fields_of(kind: type[grokfast.Filter]) -> list[dataclasses.Field[Any]]:
     """What can be set in a filter."""
     return [field for field in dataclasses.fields(kind) if field.init]  # type: ignore[arg-type]
+
+
+def required_of(kind: type[grokfast.Filter]) -> list[str]:
+    """The fields that have no default."""
+    return [f.name for f in fields_of(kind) if f.default is f.default_factory is dataclasses.MISSING]
 
 
 def numbers_of(kind: type[grokfast.Filter]) -> list[str]:
@@ -59,10 +60,8 @@ def types_of(kind: type[grokfast.Filter]) -> dict[str, Any]:
 def to_plain(filter: grokfast.Filter) -> dict[str, Any]:
     """A filter as plain data, its kind by name."""
     values = {field.name: getattr(filter, field.name) for field in fields_of(type(filter))}
-    return {
-        "name": name_of(filter),
-        **{k: dtype_name(v) if isinstance(v, torch.dtype) else v for k, v in values.items()},
-    }
+    plain = {name: dtype_name(value) if isinstance(value, torch.dtype) else value for name, value in values.items()}
+    return {"name": name_of(filter), **plain}
 
 
 def from_plain(data: dict[str, Any]) -> grokfast.Filter:
@@ -70,21 +69,18 @@ def from_plain(data: dict[str, Any]) -> grokfast.Filter:
     name = data["name"]
     if name not in FILTERS:
         raise ValueError(f"the filter {name} is not known here: name it with --filter {name}")
-    return make_filter(name, {key: value for key, value in data.items() if key != "name"})
+    return make_filter(name, {key: value for key, value in tuples(data).items() if key != "name"})
 
 
 def known_filter(data: dict[str, Any] | None) -> grokfast.Filter | None:
     """The filter that plain data describes; None where there is none, or its kind is not known here."""
-    if data is None or data["name"] not in FILTERS:
-        return None
-    return from_plain({key: tuple(value) if isinstance(value, list) else value for key, value in data.items()})
+    return None if data is None or data["name"] not in FILTERS else from_plain(data)
 
 
 def make_filter(name: str, values: dict[str, Any]) -> grokfast.Filter:
     """A filter of that name; ValueError that names what is missing."""
     kind = find_filter(name)
-    required = [f.name for f in fields_of(kind) if f.default is f.default_factory is dataclasses.MISSING]
-    missing = [field for field in required if values.get(field) is None]
+    missing = [field for field in required_of(kind) if values.get(field) is None]
     if missing:
         raise ValueError(f"the filter {name} needs {' and '.join(missing)}, got none")
     return kind(**{key: read_dtype(kind, key, value) for key, value in values.items()})
@@ -137,12 +133,9 @@ def describe_plain(data: dict[str, Any] | None) -> str:
     if filter is not None:
         return describe(filter)
     given = {key.replace("_", " "): value for key, value in data.items() if key != "name"}
-    words = [key if value is True else f"{key} {plain_text(value)}" for key, value in given.items() if value]
+    texts = {key: f"{value:g}" if isinstance(value, float) else str(value) for key, value in given.items()}
+    words = [key if value is True else f"{key} {texts[key]}" for key, value in given.items() if value]
     return ", ".join([data["name"], *words])
-
-
-def plain_text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def departures(filter: grokfast.Filter) -> list[str]:

@@ -18,6 +18,16 @@ def is_own_code(name: str) -> bool:
     return ":" in name
 
 
+def find_class(name: str, known: dict[str, type[Any]], base: type[Any], what: str) -> type[Any]:
+    """The class of that name; one of the user's own is imported and known from then on."""
+    if name not in known and is_own_code(name):
+        known[name] = load_class(name, base)
+    if name not in known:
+        listed = ", ".join(other for other in known if not is_own_code(other))
+        raise ValueError(f"{what} must be one of {listed} or FILE.py:CLASS, got {name}")
+    return known[name]
+
+
 def load_class(name: str, base: type[Any]) -> type[Any]:
     """The class that `file.py:Class` or `package.module:Class` names; ValueError unless it is a `base`."""
     where, _, attribute = name.rpartition(":")

@@ -16,18 +16,13 @@ from typing import Any, Literal, NamedTuple, get_type_hints
 
 import torch
 
-import grokfast
 from grokfast.lab import filters
-from grokfast.lab.config import FUSED, INCIDENTAL, LoopConfig, OptimConfig, RunConfig, check_device
+from grokfast.lab.config import FUSED, INCIDENTAL, LoopConfig, OptimConfig, RunConfig, TwoStage, check_device
 from grokfast.lab.tasks import find_task
 from grokfast.lab.tasks.base import TaskConfig, TaskDefaults
 
 # Settings of optimizers that some do not have.
-ONLY_FOR = {
-    "betas": ("adam", "adamw", "nadam", "muon"),
-    "momentum": ("sgd",),
-    "nesterov": ("sgd",),
-}
+ONLY_FOR = {"betas": ("adam", "adamw", "nadam", "muon"), "momentum": ("sgd",), "nesterov": ("sgd",)}
 
 
 @dataclass(frozen=True)
@@ -62,15 +57,11 @@ class Option(NamedTuple):
 
 def options(task: type[TaskConfig], kinds: Iterable[str] = ()) -> dict[str, Option]:
     """Everything that can be asked of a task, with the fields of these filters, by the name of its flag."""
+    about_filter = "gradient filter to attach, or none (default: none)"
+    about_stages = "leave gradients alone before this step; auto: until the training accuracy has saturated"
     found = {
-        "filter": Option("run", "filter", str | None, None, "gradient filter to attach, or none (default: none)"),
-        "two_stage": Option(
-            "run",
-            "two_stage",
-            int | Literal["auto"] | None,
-            None,
-            "leave gradients alone before this step; auto: until the training accuracy has saturated",
-        ),
+        "filter": Option("run", "filter", str | None, None, about_filter),
+        "two_stage": Option("run", "two_stage", TwoStage, None, about_stages),
     }
     shared, own = {**fields_of("optim", OptimConfig), **fields_of("loop", LoopConfig)}, fields_of("task", task)
     for name in own:
@@ -170,7 +161,8 @@ def request_of(config: RunConfig) -> Request:
     # Other defaults depend on these.
     first = {"filter": filter, "optimizer": config.optim.optimizer}
     first |= {name: getattr(config.task, name) for name in ("variant", "fast") if hasattr(config.task, name)}
-    needed = {name: value_of(config, o) for name, o in known.items() if o.part == "filter" and is_required(config, o)}
+    required = [] if config.filter is None else filters.required_of(type(config.filter))
+    needed = {n: value_of(config, o) for n, o in known.items() if o.part == "filter" and o.field in required}
     start = Request(config.task_name, tuple((k, v) for k, v in {**first, **needed}.items() if v is not None))
     usual = resolve(start)
     values = {name: value_of(config, o) for name, o in known.items() if o.field not in INCIDENTAL}
@@ -185,12 +177,6 @@ def value_of(config: RunConfig, option: Option) -> Any:
     if option.field == "filter":
         return None if config.filter is None else filters.name_of(config.filter)
     return getattr(config if option.part == "run" else getattr(config, option.part), option.field)
-
-
-def is_required(config: RunConfig, option: Option) -> bool:
-    kind: type[grokfast.Filter] = type(config.filter)  # type: ignore[assignment]
-    field = next(field for field in filters.fields_of(kind) if field.name == option.field)
-    return field.default is field.default_factory is MISSING
 
 
 def command_line(config: RunConfig) -> str:

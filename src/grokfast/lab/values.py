@@ -1,9 +1,10 @@
-"""How a value is read from text, by the type of its field: for flags and for the grids of sweeps."""
+"""How a value is read: from text by the type of its field, for flags and for the grids of sweeps, and from JSON."""
 
 from __future__ import annotations
 
 import argparse
 import collections.abc
+import contextlib
 import types
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -32,11 +33,10 @@ def read_value(word: str, name: str, annotation: Any, default: Any) -> Any:
     if word == "none" and type(None) in alternatives(annotation):
         return None
     found = parser_options(annotation, default)
-    if "action" in found:
-        found["choices"] = ("true", "false")
-    if "choices" in found:
-        if word not in found["choices"]:
-            raise ValueError(f"{name} must be one of {', '.join(found['choices'])}, got {word}")
+    choices = ("true", "false") if "action" in found else found.get("choices")
+    if choices:
+        if word not in choices:
+            raise ValueError(f"{name} must be one of {', '.join(choices)}, got {word}")
         return {"true": True, "false": False}.get(word, word)
     count = found.get("nargs")
     words = word.split(":") if count else [word]
@@ -47,6 +47,15 @@ def read_value(word: str, name: str, annotation: Any, default: Any) -> Any:
     if count not in (None, "+", len(values)):
         raise ValueError(f"{name} must be {count} values with colons between, got {word}")
     return values if count else values[0]
+
+
+def tuples(values: dict[str, Any]) -> dict[str, Any]:
+    """Values read from JSON, which has lists where we have tuples."""
+
+    def freeze(value: Any) -> Any:
+        return tuple(map(freeze, value)) if isinstance(value, list) else value  # type: ignore[arg-type]
+
+    return {key: freeze(value) for key, value in values.items()}
 
 
 def alternatives(annotation: Any) -> tuple[Any, ...]:
@@ -64,14 +73,11 @@ def first_that_fits(kinds: list[Any]) -> Any:
 
     def read(text: str) -> Any:
         for kind in kinds:
-            if get_origin(kind) is Literal:
-                if text in get_args(kind):
-                    return text
-                continue
-            try:
-                return kind(text)
-            except ValueError:
-                continue
+            if text in get_args(kind):
+                return text
+            if get_origin(kind) is not Literal:
+                with contextlib.suppress(ValueError):
+                    return kind(text)
         raise argparse.ArgumentTypeError(f"must be {' or '.join(map(describe, kinds))}, got {text!r}")
 
     return read

@@ -6,13 +6,11 @@ Nothing in them depends on the machine's directories, and archiving a run twice 
 from __future__ import annotations
 
 import lzma
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from grokfast.lab.runs.directory import METRICS, PACKED, Run, RunError
-from grokfast.lab.runs.files import write_atomically, write_json
+from grokfast.lab.runs.files import new_directory, write_atomically, write_json
 
 PLACES = ("--runs-dir", "--data-dir", "--sweep-dir")  # flags that name a directory
 
@@ -24,10 +22,7 @@ def archive_run(run: Run, folder: Path) -> Path:
     target = folder / run.name
     if target.exists():
         return target
-    folder.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=".new-", dir=folder))
-    try:
-        draft.chmod(0o755)
+    with new_directory(target) as draft:
         write_json(draft / "config.json", {**run.settings, "loop": {**run.loop, "data_dir": None}})
         environment = run.environment
         write_json(draft / "environment.json", {**environment, "command": without_places(environment.get("command"))})
@@ -35,10 +30,6 @@ def archive_run(run: Run, folder: Path) -> Path:
         packed = lzma.compress(source.read_bytes()) if source.exists() else (run.path / PACKED).read_bytes()
         write_atomically(draft / PACKED, packed)
         write_json(draft / "summary.json", run.summary)
-        draft.rename(target)
-    except OSError:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
     return target
 
 
@@ -50,10 +41,7 @@ def without_places(command: Any) -> Any:
     """
     if not isinstance(command, list):
         return command
-    words: list[str] = []
-    skip = False
-    for word in command:
-        if not skip and not word.startswith(tuple(f"{flag}=" for flag in PLACES)) and word not in PLACES:
-            words.append(word)
-        skip = word in PLACES
-    return words
+    before: list[str] = ["", *command[:-1]]
+    named = tuple(f"{flag}=" for flag in PLACES)
+    pairs = zip(before, command, strict=False)
+    return [word for last, word in pairs if not {last, word} & set(PLACES) and not word.startswith(named)]

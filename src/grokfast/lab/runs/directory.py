@@ -96,10 +96,8 @@ class Run:
     @property
     def rows(self) -> list[Row]:
         """The evaluations so far; a last line that a kill cut short does not count."""
-        path = self.path / METRICS
-        if not path.exists():
-            path = self.path / PACKED
-        if not path.exists():
+        path = next((path for name in (METRICS, PACKED) if (path := self.path / name).exists()), None)
+        if path is None:
             return []
         now = path.stat().st_size, path.stat().st_mtime_ns
         if self._known is None or self._known[0] != now:

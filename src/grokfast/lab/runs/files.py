@@ -1,9 +1,13 @@
-"""Files that appear whole or not at all."""
+"""Files and directories that appear whole or not at all."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
+import tempfile
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +23,20 @@ def write_atomically(path: Path, data: bytes) -> None:
         draft.replace(path)
     except OSError:
         draft.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def new_directory(path: Path) -> Generator[Path]:
+    """A draft to write into, which becomes the directory at `path` when all is written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=".new-", dir=path.parent))
+    try:
+        draft.chmod(0o755)
+        yield draft
+        draft.rename(path)
+    except OSError:
+        shutil.rmtree(draft, ignore_errors=True)
         raise
 
 

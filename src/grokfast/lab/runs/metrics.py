@@ -128,7 +128,5 @@ def finite(value: Any) -> Any:
 
 def row_from_json(line: bytes) -> Row:
     row = Row(**json.loads(line))
-    lost = {
-        key: math.nan for key in ("train_loss", "val_loss", "weight_norm", "grad_norm") if getattr(row, key) is None
-    }
-    return row._replace(**lost)
+    numbers = ("train_loss", "val_loss", "weight_norm", "grad_norm")
+    return row._replace(**{name: math.nan for name in numbers if getattr(row, name) is None})

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.files import read_json, write_atomically, write_json
+from grokfast.lab.runs.writer import to_bytes
 
 OVERFIT_STEP = 500  # the paper's state B: the training data is learnt, nothing generalises yet
 
@@ -34,16 +35,13 @@ def snapshot_steps(per_decade: int, budget: int) -> list[int]:
     >>> snapshot_steps(2, 1000)
     [0, 1, 3, 10, 32, 100, 316, 500, 1000]
     """
-    points = range(math.ceil(per_decade * math.log10(budget)) + 1)
-    grid = {round(10 ** (i / per_decade)) for i in points}
+    grid = {round(10 ** (i / per_decade)) for i in range(math.ceil(per_decade * math.log10(budget)) + 1)}
     return sorted(step for step in {0, OVERFIT_STEP, budget, *grid} if step <= budget)
 
 
 def save_snapshot(folder: Path, step: int, model: nn.Module) -> None:
     (folder / "snapshots").mkdir(exist_ok=True)
-    buffer = io.BytesIO()
-    torch.save(model.state_dict(), buffer)
-    write_atomically(folder / "snapshots" / f"{step:09d}.pt", buffer.getvalue())
+    write_atomically(folder / "snapshots" / f"{step:09d}.pt", to_bytes(model.state_dict()))
 
 
 def load_snapshots(run: Run) -> Iterator[tuple[int, dict[str, Tensor]]]:

@@ -11,8 +11,6 @@ FIELDS = {  # of each filter, among those of all filters
     "iir": ("b", "a"),
     "butterworth": ("order", "cutoff"),
 }
-
-
 PARTS = {"task": ("name",), "filter": ("name",), "optim": ("weight_decay",), "loop": ("seed", "steps", "until")}
 
 

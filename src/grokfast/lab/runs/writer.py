@@ -11,7 +11,6 @@ import hashlib
 import io
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ import torch
 from grokfast.lab.config import RunConfig, fingerprint, title, to_json
 from grokfast.lab.own_code import is_own_code
 from grokfast.lab.runs.directory import Run, RunError
-from grokfast.lab.runs.files import read_json, write_atomically, write_json
+from grokfast.lab.runs.files import new_directory, read_json, write_atomically, write_json
 from grokfast.lab.runs.metrics import Row, row_to_json
 
 
@@ -49,17 +48,10 @@ def create_run(config: RunConfig, directory: str | Path, environment: dict[str, 
     if path.exists():
         verb = "show" if Run(path).status == "complete" else "resume"
         raise RunError(f"{path} exists already: grokfast {verb} {path.name}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=".new-", dir=path.parent))
-    try:
-        draft.chmod(0o755)
+    with new_directory(path) as draft:
         write_json(draft / "config.json", to_json(config))
         write_json(draft / "environment.json", environment)
         (draft / "checkpoints").mkdir()
-        draft.rename(path)
-    except OSError:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
     return Run(path)
 
 
@@ -78,6 +70,12 @@ def open_for_writing(run: Run, *, patience: float = 0.0) -> Generator[Writer]:
         lock.release()
 
 
+def to_bytes(state: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
+
+
 class Writer:
     """Appends evaluations and checkpoints to a run."""
 
@@ -92,9 +90,7 @@ class Writer:
     def save_checkpoint(self, step: int, state: dict[str, Any]) -> None:
         """Write a checkpoint, then delete all but the last two."""
         os.fsync(self._metrics.fileno())
-        buffer = io.BytesIO()
-        torch.save(state, buffer)
-        data = buffer.getvalue()
+        data = to_bytes(state)
         write_atomically(self._folder / f"{step:09d}.pt", data)
         seal = {"step": step, "sha256": hashlib.sha256(data).hexdigest(), "metrics_bytes": self._metrics.tell()}
         write_json(self._folder / f"{step:09d}.json", seal)
@@ -127,8 +123,6 @@ class Writer:
     def finish(self, weights: dict[str, torch.Tensor], summary: dict[str, Any]) -> None:
         """Write the final weights and, last of all, the summary."""
         os.fsync(self._metrics.fileno())
-        buffer = io.BytesIO()
-        torch.save(weights, buffer)
-        write_atomically(self.run.path / "model.pt", buffer.getvalue())
+        write_atomically(self.run.path / "model.pt", to_bytes(weights))
         write_json(self.run.path / "summary.json", summary)
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +14,18 @@ import ray
 from ray.exceptions import RayError
 
 from grokfast.lab.runs.directory import RunError
-from grokfast.lab.sweep.local import POLL, Orders, count_cores, ignore
-from grokfast.lab.sweep.members import is_alive, join
+from grokfast.lab.sweep.local import POLL, Orders, Show, count_cores, ignore
+from grokfast.lab.sweep.members import join
 from grokfast.lab.sweep.space import Point
 from grokfast.lab.sweep.spec import load_spec
-from grokfast.lab.sweep.study import ATTEMPTS, Claim, Sweep, Tally
-from grokfast.lab.sweep.trial import Ending, carry_out
+from grokfast.lab.sweep.study import ATTEMPTS, Claim, Sweep
+from grokfast.lab.sweep.trial import Ending
 from grokfast.lab.training.interrupt import stop_on_interrupt
 from grokfast.lab.training.messages import one_line
 
 
 def run_ray(
-    sweep: Sweep,
-    workers: int | None,
-    show: Callable[[Tally], None],
-    command: list[str] | None = None,
-    address: str | None = None,
+    sweep: Sweep, workers: int | None, show: Show, command: list[str] | None = None, address: str | None = None
 ) -> bool:
     """Train everything that is left on a cluster, or on one made here; False if interrupted, which leaves checkpoints.
 
@@ -93,12 +88,7 @@ def collect(sweep: Sweep, taken: dict[Any, Claim]) -> None:
 
 def carry_out_there(orders: Orders, cwd: Path, point: Point) -> Ending:
     """The task of a worker of the cluster. It needs no Optuna."""
-    folder, leader, code, tell, command = orders
-    if any(code):
+    if any(orders.code):
         os.chdir(cwd)  # files of the user's own may be named by relative paths
-        code.load()
-
-    def should_stop() -> bool:
-        return not is_alive(folder, leader)
-
-    return carry_out(load_spec(folder), point, folder / "runs", should_stop=should_stop, tell=tell, command=command)
+        orders.code.load()
+    return orders.train(load_spec(orders.folder), point)

@@ -13,20 +13,21 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import NamedTuple
 
 from grokfast.lab.runs.directory import RunError
 from grokfast.lab.sweep.members import is_alive, join
-from grokfast.lab.sweep.spec import OwnCode
+from grokfast.lab.sweep.space import Point
+from grokfast.lab.sweep.spec import OwnCode, Spec
 from grokfast.lab.sweep.study import ATTEMPTS, Sweep, Tally
-from grokfast.lab.sweep.trial import carry_out
+from grokfast.lab.sweep.trial import Ending, carry_out
 from grokfast.lab.training.interrupt import block_interrupts, stop_on_interrupt
 from grokfast.lab.training.messages import Tell, one_line, plain_warnings
 
 POLL = 0.5  # seconds between looks at the others
+Show = Callable[[Tally], None]
 
 
 class Orders(NamedTuple):
@@ -38,6 +39,14 @@ class Orders(NamedTuple):
     tell: Tell  # found by its name in the worker: a function of a module
     command: list[str] | None
 
+    def leader_is_gone(self) -> bool:
+        return not is_alive(self.folder, self.leader)
+
+    def train(self, spec: Spec, point: Point) -> Ending:
+        """Train a run, as long as the leader is alive."""
+        stop, runs = self.leader_is_gone, self.folder / "runs"
+        return carry_out(spec, point, runs, should_stop=stop, tell=self.tell, command=self.command)
+
 
 def count_cores() -> int:
     """The cores that this process may use."""
@@ -48,13 +57,7 @@ def ignore(line: str) -> None:
     """Tell nobody."""
 
 
-def run_local(
-    sweep: Sweep,
-    workers: int,
-    show: Callable[[Tally], None],
-    tell: Tell = ignore,
-    command: list[str] | None = None,
-) -> bool:
+def run_local(sweep: Sweep, workers: int, show: Show, tell: Tell = ignore, command: list[str] | None = None) -> bool:
     """Train everything that is left with this many processes; False if interrupted, which leaves checkpoints."""
     processes: list[SpawnProcess] = []
     try:
@@ -75,7 +78,7 @@ def supervise(
     processes: list[SpawnProcess],
     workers: int,
     orders: Orders,
-    show: Callable[[Tally], None],
+    show: Show,
     interrupted: Callable[[], bool],
 ) -> None:
     """Keep this many workers running until none finds work; one that died is replaced, and its run taken again."""
@@ -110,19 +113,13 @@ def work(orders: Orders) -> None:
     try:
         orders.code.load()
         with Sweep(orders.folder) as sweep, sweep.joined(), plain_warnings(orders.tell):
-            work_on(sweep, orders, lambda: not is_alive(orders.folder, orders.leader))
+            while not orders.leader_is_gone():
+                if (claim := sweep.claim()) is not None:
+                    sweep.finish(claim, orders.train(sweep.spec, claim.point))
+                elif sweep.tally().left == 0:
+                    return
+                else:
+                    time.sleep(POLL)
     except (RunError, ValueError, OSError) as error:
         orders.tell(f"error: {one_line(error)}")
         sys.exit(1)
-
-
-def work_on(sweep: Sweep, orders: Orders, should_stop: Callable[[], bool]) -> None:
-    run = partial(carry_out, should_stop=should_stop, tell=orders.tell, command=orders.command)
-    while not should_stop():
-        claim = sweep.claim()
-        if claim is not None:
-            sweep.finish(claim, run(sweep.spec, claim.point, sweep.runs))
-        elif sweep.tally().left == 0:
-            return
-        else:
-            time.sleep(POLL)

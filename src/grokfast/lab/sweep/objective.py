@@ -1,7 +1,8 @@
 """The number of a run that a search makes smaller, and which runs are hopeless.
 
     steps to a level    the step of the crossing; where there is none: budget * (1 + gap)
-    gap                 how far a validation measure stays from the level: 0 at it, 1 at the greatest distance
+    gap                 how far a validation measure stays from the level: 0 at it, 1 at the greatest distance;
+                        that of the best evaluation for `first`, of the last one for the others
 
 A censored run so counts as more than its budget, and the nearer it came the less. The budget itself, not the steps that
 were taken, also counts for a run that diverged.
@@ -13,16 +14,17 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from grokfast.lab.compare.seeds import Bound, spread_of
+from grokfast.lab.compare.seeds import Bound, has_diverged, spread_of, steps_of
 from grokfast.lab.config import RunConfig
 from grokfast.lab.runs.directory import Run
-from grokfast.lab.runs.metrics import Kind, Row, best, validation
+from grokfast.lab.runs.metrics import Row, best, validation
 from grokfast.lab.runs.writer import run_path
 from grokfast.lab.sweep.spec import Objective
 from grokfast.lab.tasks.base import Measure
 
 ENOUGH = 4  # complete runs before another is compared with them
 GRAIN = 0.05  # gaps that differ by less are alike: before it generalises a run only guesses
+UNKNOWN = Bound(math.inf, False)  # of a run that was pruned, failed or has no such number
 BEYOND = 1e9  # seconds added to those of a run that never got there: a fast failure must not win
 
 Curve = list[tuple[int, float]]  # steps and gaps
@@ -43,34 +45,34 @@ def gap(value: float | None, level: float, measure: Measure) -> float:
     return 1.0 - level / value if value > level else 0.0
 
 
+def bound_of(run: Run, objective: Objective) -> Bound:
+    """What a run says about its number: the number itself, or what it is above."""
+    rows = run.rows
+    match objective:
+        case "first" | "stable":
+            return steps_of(run, objective)
+        case "seconds":
+            step = run.crossing("stable").step
+            if step is None:
+                return UNKNOWN if has_diverged(run) else Bound(rows[-1].seconds, False)
+            return Bound(next(row.seconds for row in rows if row.step == step))
+        case "accuracy":
+            accuracy = rows[-1].val_accuracy
+            return UNKNOWN if accuracy is None or math.isnan(accuracy) else Bound(-accuracy)
+        case "loss":
+            lowest = best(rows, "loss")
+            return UNKNOWN if lowest is None else Bound(lowest.value)
+
+
 def value_of(run: Run, objective: Objective) -> float:
     """The number to be made smaller; inf where a run has none."""
     rows = run.rows
-    if not rows:
-        return math.inf
-    match objective:
-        case "accuracy":
-            accuracy = rows[-1].val_accuracy
-            return math.inf if accuracy is None or math.isnan(accuracy) else -accuracy
-        case "loss":
-            lowest = best(rows, "loss")
-            return math.inf if lowest is None else lowest.value
-        case "first" | "stable":
-            return steps_to_level(run, objective)
-        case "seconds":
-            steps = steps_to_level(run, "stable")
-            reached = next((row for row in rows if row.step == steps), None)
-            last = rows[-1]
-            return reached.seconds if reached else BEYOND + last.seconds * steps / last.step
-
-
-def steps_to_level(run: Run, kind: Kind) -> float:
-    """The step of the crossing; where there is none, the best evaluation counts for `first`, the last for `stable`."""
-    step = run.crossing(kind).step
-    if step is not None:
-        return float(step)
-    gaps = [gap for _, gap in curve_of(run.rows, run.level, run.measure)]
-    return run.loop["steps"] * (1.0 + (min(gaps) if kind == "first" else gaps[-1]))
+    bound = bound_of(run, objective) if rows else UNKNOWN
+    if not rows or bound.exact or objective in ("accuracy", "loss"):
+        return float(bound.value)
+    gaps = [gap for _, gap in curve_of(rows, run.level, run.measure)]
+    steps = run.loop["steps"] * (1.0 + (min(gaps) if objective == "first" else gaps[-1]))
+    return BEYOND + rows[-1].seconds * steps / rows[-1].step if objective == "seconds" else steps
 
 
 # Pruning ------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-from grokfast.lab.config import RunConfig, tuples
+from grokfast.lab.config import RunConfig
 from grokfast.lab.filters import FILTERS, find_filter
 from grokfast.lab.own_code import is_own_code
 from grokfast.lab.request import Request, resolve
@@ -20,6 +20,7 @@ from grokfast.lab.runs.directory import RunError
 from grokfast.lab.runs.files import read_json, write_json
 from grokfast.lab.sweep.space import Choices, Dimension, Point, Range, ends
 from grokfast.lab.tasks import TASKS, find_task
+from grokfast.lab.values import tuples
 
 Objective = Literal["stable", "first", "accuracy", "loss", "seconds"]
 Search = Literal["grid", "tpe"]
@@ -128,10 +129,8 @@ def check_search(spec: Spec) -> None:
 
 
 def spec_to_json(spec: Spec) -> dict[str, Any]:
-    plain = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
     base = {"task": spec.base.task, "values": dict(spec.base.values)}
-    dimensions = [dataclasses.asdict(d) for d in spec.dimensions]
-    return {"version": VERSION, **plain, "base": base, "dimensions": dimensions}
+    return {"version": VERSION, **dataclasses.asdict(spec), "base": base}
 
 
 def spec_from_json(data: dict[str, Any]) -> Spec:
@@ -140,7 +139,7 @@ def spec_from_json(data: dict[str, Any]) -> Spec:
     try:
         plain = {name: value for name, value in tuples(data).items() if name != "version"}
         plain["base"] = Request(data["base"]["task"], tuple(tuples(data["base"]["values"]).items()))
-        plain["dimensions"] = tuple(dimension_from_json(d) for d in data["dimensions"])
+        plain["dimensions"] = tuple((Choices if "values" in d else Range)(**tuples(d)) for d in data["dimensions"])
         spec = Spec(**plain)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a sweep of this version: {error}") from error
@@ -151,18 +150,10 @@ def spec_from_json(data: dict[str, Any]) -> Spec:
     return spec
 
 
-def dimension_from_json(data: dict[str, Any]) -> Dimension:
-    if "values" not in data:
-        return Range(**data)
-    values: list[Any] = data["values"]
-    return Choices(data["name"], tuple(tuple(v) if isinstance(v, list) else v for v in values))
-
-
 def check_version(data: dict[str, Any]) -> None:
     if "version" not in data and "base" in data and "dimensions" in data:
-        raise ValueError(
-            "not of this version but of 0.1: its runs can still be reported, the sweep itself must be started again"
-        )
+        remedy = "its runs can still be reported, the sweep itself must be started again"
+        raise ValueError(f"not of this version but of 0.1: {remedy}")
     if data.get("version", VERSION) != VERSION:
         raise ValueError(f"not of this version: its version must be {VERSION}, got {data['version']}")
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from grokfast.lab.compare.seeds import Bound, Spread, has_diverged, spread_of, steps_of
-from grokfast.lab.runs.directory import Run
-from grokfast.lab.runs.metrics import best
+from grokfast.lab.compare.seeds import Bound, Spread, spread_of
+from grokfast.lab.sweep.objective import UNKNOWN, bound_of
 from grokfast.lab.sweep.space import Point
 from grokfast.lab.sweep.spec import Objective, Spec
 from grokfast.lab.sweep.study import Sweep, Tally
@@ -19,7 +18,6 @@ HEADINGS = {
     "loss": "best validation loss",
     "seconds": "seconds to {level} for good",
 }
-UNKNOWN = Bound(math.inf, False)  # of a run that was pruned, failed or has no such number
 
 
 class Standing(NamedTuple):
@@ -61,25 +59,6 @@ def make_standing(sweep: Sweep, tally: Tally, points: list[Point]) -> Standing:
     return Standing(dict(points[0].setting), points, bounds, len(done), len(pruned), len(failed))
 
 
-def bound_of(run: Run, objective: Objective) -> Bound:
-    """What a complete run says about its number: the number itself, or what it is above."""
-    rows = run.rows
-    match objective:
-        case "first" | "stable":
-            return steps_of(run, objective)
-        case "seconds":
-            step = run.crossing("stable").step
-            if step is None:
-                return UNKNOWN if has_diverged(run) else Bound(rows[-1].seconds, False)
-            return Bound(next(row.seconds for row in rows if row.step == step))
-        case "accuracy":
-            accuracy = rows[-1].val_accuracy
-            return UNKNOWN if accuracy is None or math.isnan(accuracy) else Bound(-accuracy)
-        case "loss":
-            lowest = best(rows, "loss")
-            return UNKNOWN if lowest is None else Bound(lowest.value)
-
-
 def heading(spec: Spec) -> str:
     """What settings are ranked by. A run that stops at its level does not show whether it would have stayed there."""
     configs = [spec.config(Point(setting, spec.seeds[0])) for setting in spec.settings()]
@@ -107,13 +86,5 @@ def to_json(standing: Standing, objective: Objective) -> dict[str, Any]:
     sign = -1.0 if objective == "accuracy" else 1.0
     median = standing.spread.median
     found = [sign * bound.value if math.isfinite(bound.value) else None for bound in (median, *standing.bounds)]
-    return {
-        "setting": standing.setting,
-        "median": found[0],
-        "exact": median.exact,
-        "values": found[1:],
-        "censored": standing.censored,
-        "complete": standing.complete,
-        "pruned": standing.pruned,
-        "failed": standing.failed,
-    }
+    counts = {name: getattr(standing, name) for name in ("censored", "complete", "pruned", "failed")}
+    return {"setting": standing.setting, "median": found[0], "exact": median.exact, "values": found[1:], **counts}

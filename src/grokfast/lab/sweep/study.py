@@ -31,6 +31,7 @@ from grokfast.lab.sweep.space import Choices, Point
 from grokfast.lab.sweep.spec import directory_name, load_spec
 from grokfast.lab.sweep.storage import open_study
 from grokfast.lab.sweep.trial import Ending
+from grokfast.lab.values import tuples
 
 ATTEMPTS = 3  # at a run whose worker died
 
@@ -99,9 +100,12 @@ class Sweep:
         trials = self.trials()
         if any(t.state == TrialState.WAITING for t in trials):
             return True
-        for point, attempt in self._missing(trials):
-            self._offer(point, attempt)
-            return True
+        last = self.last(trials)
+        for point in self.points(trials):
+            attempt = next_attempt(last[point]) if point in last else 1
+            if attempt is not None:
+                self._offer(point, attempt)
+                return True
         proposed = sum(is_fresh(t) for t in trials)
         # By the count: no two processes propose the same, and a sweep that was killed continues as it would have.
         self.study.sampler = optuna.samplers.TPESampler(seed=self.spec.seeds[0] + 1000 * proposed)
@@ -118,8 +122,8 @@ class Sweep:
         return point
 
     def _setting(self, params: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-        tuples = {(d.name, stored(v)): v for d in self.spec.dimensions if isinstance(d, Choices) for v in d.values}
-        return tuple((name, tuples.get((name, value), value)) for name, value in params.items())
+        known = {(d.name, stored(v)): v for d in self.spec.dimensions if isinstance(d, Choices) for v in d.values}
+        return tuple((name, known.get((name, value), value)) for name, value in params.items())
 
     def finish(self, claim: Claim, ending: Ending) -> None:
         """Record how a run that was taken has ended."""
@@ -152,14 +156,6 @@ class Sweep:
             if not is_alive(self.folder, trial.user_attrs.get("member")):
                 self.study.tell(trial.number, state=TrialState.FAIL)
 
-    def _missing(self, trials: Sequence[FrozenTrial]) -> Generator[tuple[Point, int]]:
-        """Runs without a trial, and the number of the attempt that is due."""
-        last = self.last(trials)
-        for point in self.points(trials):
-            attempt = next_attempt(last[point]) if point in last else 1
-            if attempt is not None:
-                yield point, attempt
-
     def _offer(self, point: Point, attempt: int) -> None:
         params = {name: stored(value) for name, value in point.setting}
         self.study.enqueue_trial(params, user_attrs={"point": note_of(point, attempt)})
@@ -187,17 +183,11 @@ class Sweep:
     def tally(self) -> Tally:
         trials = self.trials()
         last = self.last(trials)
-        repeated = sum("repeated" in t.user_attrs for t in trials)
-        by_state: dict[TrialState, list[Point]] = {state: [] for state in TrialState}
-        for point, trial in last.items():
-            by_state[trial.state].append(point)
-        return Tally(
-            self.spec.total - repeated * len(self.spec.seeds),
-            len(by_state[TrialState.COMPLETE]),
-            by_state[TrialState.PRUNED],
-            {point: reason for point, trial in last.items() if (reason := failure(trial))},
-            by_state[TrialState.RUNNING],
-        )
+        total = self.spec.total - sum("repeated" in t.user_attrs for t in trials) * len(self.spec.seeds)
+        states = TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING
+        complete, pruned, running = ([p for p, t in last.items() if t.state == state] for state in states)
+        failed = {point: reason for point, trial in last.items() if (reason := failure(trial))}
+        return Tally(total, len(complete), pruned, failed, running)
 
     def _distributions(self) -> dict[str, BaseDistribution]:
         found: dict[str, BaseDistribution] = {}
@@ -219,8 +209,7 @@ def point_of(trial: optuna.Trial | FrozenTrial) -> Point | None:
     note = trial.user_attrs.get("point")
     if note is None:
         return None
-    setting = tuple((name, tuple(v) if isinstance(v, list) else v) for name, v in note["setting"].items())
-    return Point(setting, note["seed"])
+    return Point(tuple(tuples(note["setting"]).items()), note["seed"])
 
 
 def note_of(point: Point, attempt: int, *, fresh: bool = False) -> dict[str, Any]:

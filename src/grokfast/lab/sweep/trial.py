@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from grokfast.lab.runs.metrics import Row
 from grokfast.lab.sweep.objective import Judge, value_of
 from grokfast.lab.sweep.space import Point
 from grokfast.lab.sweep.spec import Spec
@@ -42,16 +41,12 @@ def carry_out(
         judge = Judge(config, folder) if spec.prune else None
         stopped = False
 
-        def see(row: Row) -> None:
-            if judge is not None:
-                judge.see(row)
-
         def stop() -> bool:
             nonlocal stopped
             stopped = should_stop()
             return stopped or (judge is not None and judge.is_hopeless())
 
-        watcher = Watcher(on_row=see, on_warning=tell, should_stop=stop)
+        watcher = Watcher(on_row=judge.see if judge else lambda row: None, on_warning=tell, should_stop=stop)
         run, complete = train(config, folder, watcher, command=command, patience=PATIENCE)
         state = "complete" if complete else "stopped" if stopped else "pruned"
         return Ending(state, value_of(run, spec.objective), run.rows[-1].step)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grokfast.lab.own_code import is_own_code, load_class
+from grokfast.lab.own_code import find_class
 from grokfast.lab.tasks.base import TaskConfig
 from grokfast.lab.tasks.imdb.task import ImdbConfig
 from grokfast.lab.tasks.mnist import MnistConfig
@@ -19,12 +19,7 @@ TASKS: dict[str, type[TaskConfig]] = {
 
 def find_task(name: str) -> type[TaskConfig]:
     """The settings of the task of that name; a class of the user's own is imported and known from then on."""
-    if name not in TASKS and is_own_code(name):
-        TASKS[name] = load_class(name, TaskConfig)
-    if name not in TASKS:
-        known = ", ".join(known for known in TASKS if not is_own_code(known))
-        raise ValueError(f"a task must be one of {known} or FILE.py:CLASS, got {name}")
-    return TASKS[name]
+    return find_class(name, TASKS, TaskConfig, "a task")
 
 
 def name_of(task: TaskConfig) -> str:

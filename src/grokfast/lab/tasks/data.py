@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 VARIABLE = "GROKFAST_DATA"
+DataDir = str | Path | None  # as the user gave it
 
 
 class DataError(ValueError):
@@ -30,7 +31,7 @@ class Source(NamedTuple):
     checksum: str
 
 
-def data_directory(given: str | Path | None) -> tuple[Path, bool]:
+def data_directory(given: DataDir) -> tuple[Path, bool]:
     """Where data sets lie, and whether downloads may go there: only the cache is ours to fill."""
     named = given if given is not None else os.environ.get(VARIABLE)
     if named:
@@ -43,7 +44,7 @@ def data_directory(given: str | Path | None) -> tuple[Path, bool]:
 
 
 def locate(
-    data_dir: str | Path | None,
+    data_dir: DataDir,
     folders: Sequence[str],
     patterns: Sequence[str],
     *,
@@ -54,7 +55,6 @@ def locate(
     """The file that fits the first pattern that any does, in the first folder where one does; downloaded if need be.
 
     Args:
-        data_dir: as the user gave it.
         folders: names below the data directory, in order of preference; the first is where a download goes.
         patterns: of file names, in order of preference.
         wanted: what the file is usually called, for messages and downloads.
@@ -64,7 +64,7 @@ def locate(
     root, ours = data_directory(data_dir)
     for folder in folders:
         for pattern in patterns:
-            found = sorted(path for path in (root / folder).glob(pattern) if path.is_file())
+            found = list_files(root / folder, pattern)
             if len(found) > 1:
                 names = ", ".join(path.name for path in found)
                 raise DataError(f"one file must fit {pattern} in {root / folder}, got {names}")
@@ -74,6 +74,10 @@ def locate(
     if ours and source is not None:
         return download(target, source, hint)
     raise DataError(f"missing data: put {wanted} into {target.parent}{hint and f', or {hint}'}")
+
+
+def list_files(folder: Path, pattern: str) -> list[Path]:
+    return sorted(path for path in folder.glob(pattern) if path.is_file())
 
 
 def download(target: Path, source: Source, hint: str = "") -> Path:
@@ -93,13 +97,9 @@ def download(target: Path, source: Source, hint: str = "") -> Path:
 
 def read_bytes(path: Path) -> bytes:
     """The content of a file, unpacked where it is a gzip file; whatever its name says."""
+    content = path.read_bytes()
     try:
-        with path.open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-        if not packed:
-            return path.read_bytes()
-        with gzip.open(path) as file:
-            return file.read()
+        return gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path} is damaged or cut short: {error}") from error
 

@@ -12,23 +12,15 @@ import itertools
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss, one_hot
 
-from grokfast.lab.tasks.base import (
-    Evaluation,
-    PaperConfig,
-    Split,
-    TaskDefaults,
-    check_at_least,
-    check_one_of,
-    draw,
-    setting,
-)
-from grokfast.lab.tasks.data import DataError, Source, check_same_data, digest, locate, read_bytes
+from grokfast.lab.tasks.base import Evaluation, PaperConfig, Split, TaskDefaults, check_at_least, check_one_of, setting
+from grokfast.lab.tasks.data import DataDir, DataError, Source, digest, locate, read_bytes
+from grokfast.lab.tasks.epochs import EpochTask, Examples
 
 CLASSES, PIXELS = 10, 28 * 28
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
@@ -87,64 +79,47 @@ class MnistConfig(PaperConfig):
             level=0.85,
         )
 
-    def make(self, *, seed: int, device: str, data_dir: str | Path | None) -> MnistTask:
+    def make(self, *, seed: int, device: str, data_dir: DataDir) -> MnistTask:
         return MnistTask(self, seed=seed, device=device, data_dir=data_dir)
 
 
 @dataclass(frozen=True)
-class MnistBatch:
+class MnistBatch(Examples):
     """Some images."""
 
     images: Tensor  # (batch, 784)
     labels: Tensor  # (batch,)
 
-    def __len__(self) -> int:
-        return len(self.labels)
 
-    def __getitem__(self, part: slice) -> MnistBatch:
-        return MnistBatch(self.images[part], self.labels[part])
-
-
-class MnistTask:
+class MnistTask(EpochTask[nn.Sequential]):
     """The first images of MNIST, its whole test set, and the MLP that learns them."""
 
-    def __init__(
-        self,
-        config: MnistConfig,
-        *,
-        seed: int = 0,
-        device: str | torch.device = "cpu",
-        data_dir: str | Path | None = None,
-    ) -> None:
-        self.config, self.device = config, torch.device(device)
+    saved = ("generator", "order", "step")
+
+    def __init__(self, config: MnistConfig, *, seed: int = 0, device: str = "cpu", data_dir: DataDir = None) -> None:
+        self.config = config
         train, val, self.data = read_mnist(data_dir)
         if config.train_points > len(train[1]):
             raise ValueError(f"train_points must be at most {len(train[1])}, got {config.train_points}")
+        scale, size = config.init_scale, config.batch_size
+        super().__init__(lambda: build(config), seed=seed, device=device, batch_size=size, scale=scale)
         self.splits: dict[Split, MnistBatch] = {
             "train": as_batch(*(part[: config.train_points] for part in train), device=self.device),
             "val": as_batch(*val, device=self.device),
         }
-        self.model, self.generator = draw(seed, lambda: build(config))
-        self.model.to(self.device)
         self.logged = config.by_variant("loader_stream", released=True, paper=False)
-        self.epoch_steps = math.ceil(config.train_points / config.batch_size)
         self.order = torch.arange(config.train_points)
-        self.step = 0
-        self.batches: list[MnistBatch] = []
 
-    def next_batch(self) -> MnistBatch:
-        place = self.step % self.epoch_steps
-        if place == 0:
-            self.order, self.batches = self._new_order(), []
+    def batch_of(self, index: Tensor) -> MnistBatch:
         if self.logged and was_logged(self.step):
             for _ in range(4):
-                self._new_order()
-        if not self.batches:
-            train, order = self.splits["train"], self.order.to(self.device)
-            parts = (part[order].split(self.config.batch_size) for part in (train.images, train.labels))
-            self.batches = [MnistBatch(*pair) for pair in zip(*parts, strict=True)]
-        self.step += 1
-        return self.batches[place]
+                self.shuffle()
+        return self.splits["train"].take(index)
+
+    def shuffle(self) -> Tensor:
+        """The order of one pass of a shuffled DataLoader: it draws a seed for its workers, then that of its order."""
+        _workers, seed = (int(torch.empty((), dtype=torch.int64).random_(generator=self.generator)) for _ in range(2))
+        return torch.randperm(len(self.order), generator=torch.Generator().manual_seed(seed))
 
     def loss(self, batch: MnistBatch) -> tuple[Tensor, Tensor]:
         outputs = self.model(batch.images)  # (batch, 10)
@@ -158,19 +133,6 @@ class MnistTask:
         loss, correct = self.loss(self.splits[split])
         return Evaluation(float(loss), float(correct) / len(self.splits[split]))
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"generator": self.generator.get_state(), "order": self.order, "step": self.step, "data": self.data}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        check_same_data(state["data"], self.data)
-        self.generator.set_state(state["generator"])
-        self.order, self.step, self.batches = state["order"], state["step"], []
-
-    def _new_order(self) -> Tensor:
-        """The order of one pass of a shuffled DataLoader: it draws a seed for its workers, then that of its order."""
-        _workers, seed = (int(torch.empty((), dtype=torch.int64).random_(generator=self.generator)) for _ in range(2))
-        return torch.randperm(len(self.order), generator=torch.Generator().manual_seed(seed))
-
 
 def was_logged(step: int) -> bool:
     """Whether the released code evaluates after this many steps: densely at first, then 150 times in 100,000 steps."""
@@ -183,13 +145,10 @@ def build(config: MnistConfig) -> nn.Sequential:
     for fan_in, fan_out in itertools.pairwise(sizes):
         layers += [nn.Linear(fan_in, fan_out), ACTIVATIONS[config.activation]()]
     model = nn.Sequential(*layers[:-1])
-    with torch.no_grad():
-        for layer in model:
-            if isinstance(layer, nn.Linear) and config.by_variant("kaiming", released=False, paper=True):
-                nn.init.kaiming_normal_(layer.weight)
-                nn.init.zeros_(layer.bias)
-        for parameter in model.parameters():
-            parameter.mul_(config.init_scale)
+    for layer in model:
+        if isinstance(layer, nn.Linear) and config.by_variant("kaiming", released=False, paper=True):
+            nn.init.kaiming_normal_(layer.weight)
+            nn.init.zeros_(layer.bias)
     return model
 
 
@@ -200,10 +159,9 @@ def as_batch(images: Tensor, labels: Tensor, *, device: torch.device) -> MnistBa
 # The files ----------------------------------------------------------------------------------------------------------
 
 
-def read_mnist(data_dir: str | Path | None) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor], str]:
+def read_mnist(data_dir: DataDir) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor], str]:
     """Training images and labels as bytes, those of the test set, and a checksum of all."""
-    names = list(CHECKSUMS)
-    paths = [locate_idx(data_dir, name) for name in names]
+    paths = [locate_idx(data_dir, name) for name in CHECKSUMS]
     contents = [read_bytes(path) for path in paths]
     arrays = [parse_idx(content, path) for content, path in zip(contents, paths, strict=True)]
     for i in (0, 2):
@@ -213,7 +171,7 @@ def read_mnist(data_dir: str | Path | None) -> tuple[tuple[Tensor, Tensor], tupl
     return (arrays[0], arrays[1]), (arrays[2], arrays[3]), digest(*contents)
 
 
-def locate_idx(data_dir: str | Path | None, name: str) -> Path:
+def locate_idx(data_dir: DataDir, name: str) -> Path:
     plain = name.removesuffix(".gz")
     patterns = [name, plain, plain.replace("-idx", ".idx")]
     source = Source(MIRROR + name, CHECKSUMS[name])

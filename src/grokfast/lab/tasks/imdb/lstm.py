@@ -6,14 +6,7 @@ from torch import Tensor, nn
 
 
 class SentimentLSTM(nn.Module):
-    """Reads a review padded on the left and says how positive it is.
-
-    Args:
-        vocabulary: number of tokens; 0 is padding, whose embedding is trained like any other.
-        embedding: size of a token's vector.
-        width: size of the hidden state.
-        depth: number of LSTM layers.
-    """
+    """Reads a review padded on the left and says how positive it is. Padding, 0, is a token like any other."""
 
     def __init__(self, *, vocabulary: int, embedding: int, width: int, depth: int) -> None:
         super().__init__()

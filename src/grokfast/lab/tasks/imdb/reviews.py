@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from grokfast.lab.tasks.data import DataError, Source, locate, read_archive, read_text
+from grokfast.lab.tasks.data import DataDir, DataError, Source, locate, read_archive, read_text
 
 ARCHIVE = "aclImdb_v1.tar.gz"
 SOURCE = Source(f"https://ai.stanford.edu/~amaas/data/sentiment/{ARCHIVE}", "md5:7c2ac02c03563afcf9b574c7e56c153a")
@@ -50,7 +50,7 @@ class Review(NamedTuple):
 # The files ----------------------------------------------------------------------------------------------------------
 
 
-def read_reviews(data_dir: str | Path | None, rows: int) -> list[Review]:
+def read_reviews(data_dir: DataDir, rows: int) -> list[Review]:
     """The first `rows` reviews of whichever file there is; all of it is checked."""
     path = locate(data_dir, ["imdb", "."], NAMES, wanted=ARCHIVE, source=SOURCE, hint=HINT)
     reviews = parse_archive(path) if path.name == ARCHIVE else parse_csv(read_text(path), path)

@@ -9,24 +9,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from grokfast.lab.tasks.base import (
-    Evaluation,
-    Headline,
-    PaperConfig,
-    Split,
-    TaskDefaults,
-    check_at_least,
-    draw,
-    setting,
-)
-from grokfast.lab.tasks.data import check_same_data, digest
+from grokfast.lab.tasks.base import Evaluation, Headline, PaperConfig, Split, TaskDefaults, check_at_least, setting
+from grokfast.lab.tasks.data import DataDir, digest
+from grokfast.lab.tasks.epochs import EpochTask, Examples
 from grokfast.lab.tasks.imdb.fast import last_logits
 from grokfast.lab.tasks.imdb.lstm import SentimentLSTM
 from grokfast.lab.tasks.imdb.reviews import encode, number_words, read_reviews, split_words
@@ -82,45 +73,30 @@ class ImdbConfig(PaperConfig):
             level=0.8,  # the paper names none
         )
 
-    def make(self, *, seed: int, device: str, data_dir: str | Path | None) -> ImdbTask:
+    def make(self, *, seed: int, device: str, data_dir: DataDir) -> ImdbTask:
         return ImdbTask(self, seed=seed, device=device, data_dir=data_dir)
 
 
 @dataclass(frozen=True)
-class ImdbBatch:
+class ImdbBatch(Examples):
     """Some reviews."""
 
     tokens: Tensor  # (batch, positions), padded in front
     lengths: Tensor  # (batch,), on the CPU: the fast path plans by them
     labels: Tensor  # (batch,), 1.0 is positive
 
-    def __len__(self) -> int:
-        return len(self.labels)
 
-    def __getitem__(self, part: slice) -> ImdbBatch:
-        return ImdbBatch(self.tokens[part], self.lengths[part], self.labels[part])
-
-    def take(self, index: Tensor) -> ImdbBatch:
-        there = index.to(self.tokens.device)
-        return ImdbBatch(self.tokens[there], self.lengths[index], self.labels[there])
-
-
-class ImdbTask:
+class ImdbTask(EpochTask[SentimentLSTM]):
     """Reviews, split at random, and the LSTM that learns which are positive."""
 
-    def __init__(
-        self,
-        config: ImdbConfig,
-        *,
-        seed: int = 0,
-        device: str | torch.device = "cpu",
-        data_dir: str | Path | None = None,
-    ) -> None:
-        self.config, self.device = config, torch.device(device)
+    saved = ("generator", "draws", "order", "step", "evaluated")
+
+    def __init__(self, config: ImdbConfig, *, seed: int = 0, device: str = "cpu", data_dir: DataDir = None) -> None:
+        self.config = config
         reviews = read_reviews(data_dir, config.rows)
         self.data = digest(*(f"{review.positive} {review.text}".encode() for review in reviews))
-        self.model, self.generator = draw(seed, lambda: build(config))
-        self.model.to(self.device)
+        scale, size = config.init_scale, config.batch_size  # biases and the vector of padding are scaled too
+        super().__init__(lambda: build(config), seed=seed, device=device, batch_size=size, scale=scale)
         positive = torch.tensor([review.positive for review in reviews])
         train, val = split_evenly(positive, config.val_fraction, self.generator)
         drop = config.by_variant("stop_words", released=True, paper=False)
@@ -129,17 +105,12 @@ class ImdbTask:
         tokens, lengths = encode(words, self.numbers, config.length)
         whole = ImdbBatch(tokens.to(self.device), lengths, positive.float().to(self.device))
         self.splits: dict[Split, ImdbBatch] = {"train": whole.take(train), "val": whole.take(val)}
-        self.epoch_steps = math.ceil(len(train) / config.batch_size)
         self.order = torch.arange(len(train))
         self.draws = torch.Generator().manual_seed(seed ^ DRAWS)
-        self.step = self.evaluated = 0  # steps taken, and those at the last look at the validation part
+        self.evaluated = 0  # steps taken at the last look at the validation part
 
-    def next_batch(self) -> ImdbBatch:
-        place = self.step % self.epoch_steps
-        if place == 0:
-            self.order = torch.randperm(len(self.order), generator=self.generator)
-        self.step += 1
-        return self.splits["train"].take(self.order.split(self.config.batch_size)[place])
+    def batch_of(self, index: Tensor) -> ImdbBatch:
+        return self.splits["train"].take(index)
 
     def loss(self, batch: ImdbBatch) -> tuple[Tensor, Tensor]:
         losses, correct = self._losses(batch)
@@ -161,22 +132,6 @@ class ImdbTask:
         correct = torch.cat([pair[1] for pair in pairs]).double().cpu()
         more = self._released_measure(losses, correct) if split == "val" else None
         return Evaluation(float(losses.mean()), float(correct.mean()), more)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "generator": self.generator.get_state(),
-            "draws": self.draws.get_state(),
-            "order": self.order,
-            "step": self.step,
-            "evaluated": self.evaluated,
-            "data": self.data,
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        check_same_data(state["data"], self.data)
-        self.generator.set_state(state["generator"])
-        self.draws.set_state(state["draws"])
-        self.order, self.step, self.evaluated = state["order"], state["step"], state["evaluated"]
 
     def _losses(self, batch: ImdbBatch) -> tuple[Tensor, Tensor]:
         """The loss of each review and whether its answer is right: (batch,) each."""
@@ -202,13 +157,8 @@ class ImdbTask:
 
 
 def build(config: ImdbConfig) -> SentimentLSTM:
-    model = SentimentLSTM(
-        vocabulary=config.vocabulary + 1, embedding=config.embedding, width=config.width, depth=config.depth
-    )
-    with torch.no_grad():
-        for parameter in model.parameters():  # biases and the vector of padding too
-            parameter.mul_(config.init_scale)
-    return model
+    words, embedding = config.vocabulary + 1, config.embedding
+    return SentimentLSTM(vocabulary=words, embedding=embedding, width=config.width, depth=config.depth)
 
 
 def split_evenly(positive: Tensor, val_fraction: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:

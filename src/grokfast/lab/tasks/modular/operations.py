@@ -10,21 +10,9 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-Operation = Literal[
-    "add",
-    "subtract",
-    "multiply",
-    "divide",
-    "x2+y2",
-    "x2+xy+y2",
-    "x2+xy+y2+x",
-    "x3+xy",
-    "x3+xy2+y",
-    "divide-or-subtract",
-    "s5",
-    "s5-conjugate",
-    "s5-xyx",
-]
+Polynomial = Literal["x2+y2", "x2+xy+y2", "x2+xy+y2+x", "x3+xy", "x3+xy2+y"]
+InS5 = Literal["s5", "s5-conjugate", "s5-xyx"]
+Operation = Literal["add", "subtract", "multiply", "divide", Polynomial, "divide-or-subtract", InS5]
 
 
 class Equations(NamedTuple):

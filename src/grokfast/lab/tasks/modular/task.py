@@ -6,25 +6,17 @@ shuffles the training half on top of all earlier shuffles.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from grokfast.lab.tasks.base import (
-    Evaluation,
-    PaperConfig,
-    Split,
-    TaskDefaults,
-    check_at_least,
-    draw,
-    setting,
-)
+from grokfast.lab.tasks.base import Evaluation, PaperConfig, Split, TaskDefaults, check_at_least, setting
+from grokfast.lab.tasks.data import DataDir
+from grokfast.lab.tasks.epochs import EpochTask, Examples
 from grokfast.lab.tasks.modular.fast import last_logits
 from grokfast.lab.tasks.modular.operations import GROUP, Equations, Operation, check_prime, make_equations
 from grokfast.lab.tasks.modular.transformer import Decoder
@@ -85,26 +77,20 @@ class ModularConfig(PaperConfig):
             level=0.95,
         )
 
-    def make(self, *, seed: int, device: str, data_dir: str | Path | None) -> ModularTask:
+    def make(self, *, seed: int, device: str, data_dir: DataDir) -> ModularTask:
         return ModularTask(self, seed=seed, device=device)
 
 
 @dataclass(frozen=True)
-class ModularBatch:
+class ModularBatch(Examples):
     """Some equations."""
 
     left: Tensor  # (batch,)
     right: Tensor  # (batch,)
     answer: Tensor  # (batch,)
 
-    def __len__(self) -> int:
-        return len(self.answer)
 
-    def __getitem__(self, part: slice) -> ModularBatch:
-        return ModularBatch(self.left[part], self.right[part], self.answer[part])
-
-
-class ModularTask:
+class ModularTask(EpochTask[Decoder]):
     """The equations of one operation, split at random, and the transformer that learns them.
 
     Example:
@@ -114,13 +100,11 @@ class ModularTask:
         0.0
     """
 
-    data = None  # made from the seed
-
-    def __init__(self, config: ModularConfig, *, seed: int = 0, device: str | torch.device = "cpu") -> None:
+    def __init__(self, config: ModularConfig, *, seed: int = 0, device: str = "cpu") -> None:
         equations = config.equations()
-        self.config, self.device, self.symbols = config, torch.device(device), equations.symbols
-        self.model, self.generator = draw(seed, lambda: build(config, equations.symbols))
-        self.model.to(self.device)
+        self.config, self.symbols = config, equations.symbols
+        sizes = {"width": config.width, "depth": config.depth, "heads": config.heads, "vocabulary": self.symbols + 2}
+        super().__init__(lambda: Decoder(**sizes), seed=seed, device=device, batch_size=config.batch_size)
         table = torch.stack(equations[:3])  # (3, equations): left, right, answer
         order = torch.randperm(table.shape[1], generator=self.generator)
         size = int(len(order) * config.train_fraction)
@@ -131,22 +115,15 @@ class ModularTask:
             "train": add_noise(train, config, self.symbols, seed).to(self.device),
             "val": val.to(self.device),
         }
-        self.epoch_steps = math.ceil(size / config.batch_size)
         self.order = torch.arange(size)  # all shuffles so far
-        self.place = self.epoch_steps  # batches taken from this epoch
-        self.batches: list[ModularBatch] = []
         self._logits: Callable[[Tensor, Tensor], Tensor] = self._fast if config.fast else self._plain
         self._step = torch.compile(self._loss, dynamic=False) if config.compile else self._loss
 
-    def next_batch(self) -> ModularBatch:
-        if self.place == self.epoch_steps:
-            self.order = self.order[torch.randperm(len(self.order), generator=self.generator)]
-            self.place, self.batches = 0, []
-        if not self.batches:
-            shuffled = self.splits["train"][:, self.order.to(self.device)]
-            self.batches = [ModularBatch(*part) for part in shuffled.split(self.config.batch_size, dim=1)]
-        self.place += 1
-        return self.batches[self.place - 1]
+    def shuffle(self) -> Tensor:
+        return self.order[super().shuffle()]
+
+    def batch_of(self, index: Tensor) -> ModularBatch:
+        return ModularBatch(*self.splits["train"][:, index.to(self.device)])
 
     def loss(self, batch: ModularBatch) -> tuple[Tensor, Tensor]:
         # The smaller last batch would be a second compilation.
@@ -164,13 +141,6 @@ class ModularTask:
         size = self.splits[split].shape[1]
         return Evaluation(float(loss) / size, float(correct) / size)
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"generator": self.generator.get_state(), "order": self.order, "place": self.place}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.generator.set_state(state["generator"])
-        self.order, self.place, self.batches = state["order"], state["place"], []
-
     def _loss(self, left: Tensor, right: Tensor, answer: Tensor) -> tuple[Tensor, Tensor]:
         logits = self._logits(left, right)  # (batch, vocabulary)
         return cross_entropy(logits, answer), (logits.detach().argmax(-1) == answer).sum()
@@ -181,10 +151,6 @@ class ModularTask:
 
     def _fast(self, left: Tensor, right: Tensor) -> Tensor:
         return last_logits(self.model, left, right)
-
-
-def build(config: ModularConfig, symbols: int) -> Decoder:
-    return Decoder(width=config.width, depth=config.depth, heads=config.heads, vocabulary=symbols + 2)
 
 
 def add_noise(train: Tensor, config: ModularConfig, symbols: int, seed: int) -> Tensor:

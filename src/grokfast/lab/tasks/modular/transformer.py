@@ -28,15 +28,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Decoder-only transformer.
-
-    Args:
-        width: size of the hidden state, a multiple of `heads`.
-        depth: number of blocks.
-        heads: attention heads per block.
-        vocabulary: number of tokens.
-        positions: length of the position table.
-    """
+    """Decoder-only transformer; `width` is a multiple of `heads`, and `positions` the length of the position table."""
 
     def __init__(self, *, width: int, depth: int, heads: int, vocabulary: int, positions: int = 5) -> None:
         super().__init__()

@@ -8,12 +8,12 @@ import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from grokfast.lab.tasks.data import DataError, locate, read_text
+from grokfast.lab.tasks.data import DataDir, DataError, locate, read_text
 
 Array = NDArray[Any]
 
@@ -23,7 +23,8 @@ INSTALL = 'pip install "grokfast[qm9]"'
 FOLDERS = ("qm9", ".")
 SDF = ("gdb9.sdf", "gdb9.sdf.gz", "gdb9*.sdf", "gdb9*.sdf.gz")
 CSV = ("gdb9.sdf.csv", "gdb9.sdf.csv.gz", "gdb9*.csv", "gdb9*.csv.gz")
-TARGETS = ("A", "B", "C", "mu", "alpha", "homo", "lumo", "gap", "r2", "zpve", "u0", "u298", "h298", "g298", "cv")
+Target = Literal["A", "B", "C", "mu", "alpha", "homo", "lumo", "gap", "r2", "zpve", "u0", "u298", "h298", "g298", "cv"]
+TARGETS: tuple[str, ...] = get_args(Target)
 
 
 class Molecule(NamedTuple):
@@ -35,7 +36,7 @@ class Molecule(NamedTuple):
     target: float
 
 
-def open_files(chem: Any, data_dir: str | Path | None, target: str) -> tuple[Path, Iterator[Molecule]]:
+def open_files(chem: Any, data_dir: DataDir, target: str) -> tuple[Path, Iterator[Molecule]]:
     """The file of structures, and what it holds."""
     sdf = locate(data_dir, FOLDERS, SDF, wanted="gdb9.sdf", hint=INSTALL)
     table = locate(data_dir, FOLDERS, CSV, wanted="gdb9.sdf.csv", hint=INSTALL)
@@ -58,7 +59,8 @@ def read_files(chem: Any, sdf: Path, table: Path, skip: frozenset[int], target: 
         row = by_name.get(title) if by_name else rows[place]
         if row is None:
             raise DataError(f"{table} must hold a row for each molecule of {sdf.name}, got none for {title!r}")
-        number = qm9_number(row.get("mol_id") or title, place)
+        known = re.fullmatch(r"gdb_(\d+)", row.get("mol_id") or title)
+        number = int(known[1]) if known else place + 1
         if number not in skip:
             elements, orders = read_record(chem, record, f"{sdf}, record {place + 1}")
             yield Molecule(number, elements, orders, to_number(row[target], f"{table}, {target} in row {title}"))
@@ -69,11 +71,6 @@ def read_structures(path: Path) -> str:
     if not content[-100:].rstrip().endswith("$$$$"):
         raise DataError(f"{path} must end with $$$$, got a file cut in record {content.count('$$$$') + 1:,}")
     return content
-
-
-def qm9_number(name: str, place: int) -> int:
-    found = re.fullmatch(r"gdb_(\d+)", name)
-    return int(found[1]) if found else place + 1
 
 
 def split_records(content: str) -> Iterator[str]:
@@ -89,9 +86,7 @@ def read_record(chem: Any, record: str, where: str) -> tuple[Array, Array]:
     molecule = chem.MolFromMolBlock(record, sanitize=False, removeHs=False)
     if molecule is None or molecule.GetNumAtoms() == 0:
         raise DataError(f"{where} must be a molecule in the V2000 format, got one that cannot be read")
-    elements = np.array([atom.GetAtomicNum() for atom in molecule.GetAtoms()])
-    orders = chem.GetAdjacencyMatrix(molecule, useBO=True)
-    return check_atoms(elements, where), check_bonds(orders, molecule.GetNumBonds(), where)
+    return atoms_and_bonds(chem, molecule, where)
 
 
 def read_rows(path: Path, target: str) -> list[dict[str, str]]:
@@ -126,11 +121,14 @@ def check_atoms(elements: Array, where: str) -> Array:
     return elements
 
 
-def check_bonds(orders: Array, bonds: int, where: str) -> Array:
+def atoms_and_bonds(chem: Any, molecule: Any, where: str) -> tuple[Array, Array]:
+    """Atomic numbers and bond orders, both checked."""
+    elements = check_atoms(np.array([atom.GetAtomicNum() for atom in molecule.GetAtoms()]), where)
+    orders = chem.GetAdjacencyMatrix(molecule, useBO=True)
     found = orders[orders > 0].tolist()  # less than all where a bond is of no known order
-    if len(found) != 2 * bonds or not set(found) <= set(BOND_ORDERS):
+    if len(found) != 2 * molecule.GetNumBonds() or not set(found) <= set(BOND_ORDERS):
         raise DataError(f"{where} must hold single, double, triple or aromatic bonds, got another")
-    return orders
+    return elements, orders
 
 
 def to_number(text: str | None, where: str) -> float:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grokfast.lab.tasks.data import DataError, data_directory
+from grokfast.lab.tasks.data import DataDir, DataError, data_directory, list_files
 from grokfast.lab.tasks.qm9.gdb9 import BOND_ORDERS, CSV, ELEMENTS, FOLDERS, INSTALL, SDF, Array, Molecule, open_files
 from grokfast.lab.tasks.qm9.qm9pack import read_package
 
@@ -38,27 +38,16 @@ class Graphs(NamedTuple):
         return Graphs(*(part.to(device) for part in self))
 
 
-def read_molecules(data_dir: str | Path | None, *, count: int, target: str) -> Graphs:
+def read_molecules(data_dir: DataDir, *, count: int, target: str) -> Graphs:
     """The first molecules of QM9, from the files of the data directory or else from the package qm9pack.
 
-    Ten thousand take about a second, so nothing is cached.
-
-    Args:
-        data_dir: as the user gave it.
-        count: how many; the rest is not parsed.
-        target: name of the column to predict.
+    The rest of the file is not parsed. Ten thousand take about a second, so nothing is cached.
     """
     chem, base = import_rdkit()
     root, _ = data_directory(data_dir)
     package = importlib.util.find_spec("qm9pack")  # Not imported: it would drag in setuptools.
     with base.BlockLogs():  # A molecule that cannot be read is named in our error.
-        if any(
-            path
-            for folder in FOLDERS
-            for pattern in SDF + CSV
-            for path in (root / folder).glob(pattern)
-            if path.is_file()
-        ):
+        if any(list_files(root / folder, pattern) for folder in FOLDERS for pattern in SDF + CSV):
             where, molecules = open_files(chem, data_dir, target)
         elif package is not None and package.submodule_search_locations:
             where = Path(package.submodule_search_locations[0]) / "data"
@@ -85,15 +74,9 @@ def collate(molecules: list[Molecule]) -> Graphs:
     atom_ends = np.cumsum([0, *map(len, atoms)])
     edge_ends = np.cumsum([0, *map(len, bonds)])
     shifted = [pair + first for pair, first in zip(edges, atom_ends[:-1], strict=True)]
-    return Graphs(
-        torch.from_numpy(np.concatenate(atoms)),
-        torch.from_numpy(np.concatenate(shifted, axis=1)),
-        torch.from_numpy(np.concatenate(bonds)),
-        torch.from_numpy(atom_ends),
-        torch.from_numpy(edge_ends),
-        torch.tensor([molecule.target for molecule in molecules]),
-        torch.tensor([molecule.number for molecule in molecules]),
-    )
+    joined = np.concatenate(atoms), np.concatenate(shifted, axis=1), np.concatenate(bonds), atom_ends, edge_ends
+    known = [molecule.target for molecule in molecules], [molecule.number for molecule in molecules]
+    return Graphs(*[*map(torch.from_numpy, joined), *map(torch.tensor, known)])
 
 
 def make_graph(elements: Array, orders: Array) -> tuple[Array, Array, Array]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from grokfast.lab.tasks.data import DataError
-from grokfast.lab.tasks.qm9.gdb9 import ELEMENTS, Array, Molecule, check_atoms, check_bonds, to_number
+from grokfast.lab.tasks.qm9.gdb9 import ELEMENTS, Array, Molecule, atoms_and_bonds, check_atoms, to_number
 
 PACKAGE_COLUMNS = {  # our name: that of the package qm9pack
     "A": "RotA_GHz",
@@ -58,8 +58,7 @@ def read_smiles(chem: Any, smiles: str, where: str) -> tuple[Array, Array]:
         raise DataError(f"{where} must have a SMILES, got {smiles!r}")
     molecule = chem.AddHs(molecule)
     chem.Kekulize(molecule, clearAromaticFlags=True)  # gdb9.sdf has no aromatic bonds
-    elements = check_atoms(np.array([atom.GetAtomicNum() for atom in molecule.GetAtoms()]), where)
-    return elements, check_bonds(chem.GetAdjacencyMatrix(molecule, useBO=True), molecule.GetNumBonds(), where)
+    return atoms_and_bonds(chem, molecule, where)
 
 
 def read_coordinates(row: Mapping[str, str], where: str) -> tuple[Array, Array]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -25,16 +24,15 @@ from grokfast.lab.tasks.base import (
     TaskDefaults,
     check_at_least,
     check_one_of,
-    draw,
     setting,
 )
-from grokfast.lab.tasks.data import DataError, check_same_data, digest
-from grokfast.lab.tasks.qm9.gdb9 import INSTALL, TARGETS
+from grokfast.lab.tasks.data import DataDir, DataError, digest
+from grokfast.lab.tasks.epochs import EpochTask
+from grokfast.lab.tasks.qm9.gdb9 import INSTALL, TARGETS, Target
 from grokfast.lab.tasks.qm9.molecules import ATOM_FEATURES, BOND_TYPES, read_molecules
 
 CHUNK = 512  # molecules per forward of an evaluation: bounds its memory
 Pooling = Literal["sum", "mean"]
-Target = Literal["A", "B", "C", "mu", "alpha", "homo", "lumo", "gap", "r2", "zpve", "u0", "u298", "h298", "g298", "cv"]
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ class Qm9Config(PaperConfig):
             level=5.0 if self.target == "alpha" else 0.0,
         )
 
-    def make(self, *, seed: int, device: str, data_dir: str | Path | None) -> Qm9Task:
+    def make(self, *, seed: int, device: str, data_dir: DataDir) -> Qm9Task:
         return Qm9Task(self, seed=seed, device=device, data_dir=data_dir)
 
 
@@ -127,24 +125,17 @@ class Qm9Batch:
         )
 
 
-class Qm9Task:
+class Qm9Task(EpochTask["MoleculeNet"]):
     """The first molecules of QM9, split at random, and the graph network that learns one of their properties."""
 
-    def __init__(
-        self,
-        config: Qm9Config,
-        *,
-        seed: int = 0,
-        device: str | torch.device = "cpu",
-        data_dir: str | Path | None = None,
-    ) -> None:
-        self.config, self.device = config, torch.device(device)
+    def __init__(self, config: Qm9Config, *, seed: int = 0, device: str = "cpu", data_dir: DataDir = None) -> None:
+        self.config = config
         graphs = read_molecules(data_dir, count=config.molecules, target=config.target)
         self.data = digest(*(part.numpy().tobytes() for part in graphs))
+        scale, size = config.init_scale, config.batch_size
+        super().__init__(lambda: build(config), seed=seed, device=device, batch_size=size, scale=scale)
         self.graphs = graphs.to(self.device)
         self.near = sum_neighbours(self.graphs.atoms, self.graphs.edges, self.graphs.bonds)  # no parameter in it
-        self.model, self.generator = draw(seed, lambda: build(config))
-        self.model.to(self.device)
         order = torch.randperm(config.molecules, generator=self.generator)
         self.train, val = order[: config.train_size], order[config.train_size :]
         self.splits: dict[Split, list[Qm9Batch]] = {
@@ -152,16 +143,10 @@ class Qm9Task:
             "val": [self.gather(part) for part in val.split(CHUNK)],
         }
         self.variance = float(self.graphs.targets.var(correction=0))
-        self.epoch_steps = math.ceil(config.train_size / config.batch_size)
         self.order = torch.arange(config.train_size)
-        self.place = self.epoch_steps  # batches taken from this epoch
 
-    def next_batch(self) -> Qm9Batch:
-        if self.place == self.epoch_steps:
-            self.order, self.place = torch.randperm(len(self.train), generator=self.generator), 0
-        start = self.place * self.config.batch_size
-        self.place += 1
-        return self.gather(self.train[self.order[start : start + self.config.batch_size]])
+    def batch_of(self, index: Tensor) -> Qm9Batch:
+        return self.gather(self.train[index])
 
     def loss(self, batch: Qm9Batch) -> tuple[Tensor, None]:
         outputs = self.model.by_type(batch) if self.config.fast else self.model(batch)  # (batch,)
@@ -174,14 +159,6 @@ class Qm9Task:
         loss = total / sum(map(len, batches))
         # The units of the published losses are not stated: this is one that fits their size.
         return Evaluation(loss, None, {"loss_over_variance": loss / self.variance if self.variance else math.inf})
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"generator": self.generator.get_state(), "order": self.order, "place": self.place, "data": self.data}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        check_same_data(state["data"], self.data)
-        self.generator.set_state(state["generator"])
-        self.order, self.place = state["order"], state["place"]
 
     def gather(self, chosen: Tensor) -> Qm9Batch:
         """These molecules as one graph, in this order."""
@@ -276,8 +253,4 @@ def make_convolution(fan_in: int, fan_out: int, *, hidden: int) -> nn.Module:
 
 def build(config: Qm9Config) -> MoleculeNet:
     pooling: Pooling = config.by_variant("pooling", released="sum", paper="mean")
-    model = MoleculeNet(width=config.width, out_width=config.out_width, pooling=pooling)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(config.init_scale)
-    return model
+    return MoleculeNet(width=config.width, out_width=config.out_width, pooling=pooling)

@@ -1,0 +1,105 @@
+"""What tasks share that pass over their training data epoch by epoch. A task of your own may use it and need not."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from grokfast.lab.tasks.base import draw
+from grokfast.lab.tasks.data import check_same_data
+
+Model = TypeVar("Model", bound=nn.Module)
+Some = TypeVar("Some", bound="Examples")
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Some examples; each field is a tensor with one row per example."""
+
+    def _parts(self) -> list[Tensor]:
+        return [getattr(self, field.name) for field in dataclasses.fields(self)]
+
+    def __len__(self) -> int:
+        return len(self._parts()[0])
+
+    def __getitem__(self: Some, part: slice) -> Some:
+        return type(self)(*(rows[part] for rows in self._parts()))
+
+    def take(self: Some, index: Tensor) -> Some:
+        return type(self)(*(rows[index.to(rows.device)] for rows in self._parts()))
+
+
+class EpochTask(abc.ABC, Generic[Model]):
+    """A model, and training data that is shuffled once per epoch. A subclass sets `order` to as many places as it has.
+
+    Args:
+        build: makes the model, from the global random stream, which `generator` continues.
+        seed: of everything random.
+        device: where to train.
+        batch_size: examples per step; the last batch of an epoch may be smaller.
+        scale: factor on all initial parameters.
+    """
+
+    data: str | None = None
+    order: Tensor  # of the training data in this epoch
+    saved: ClassVar[tuple[str, ...]] = ("generator", "order", "place")  # the position in the random stream
+
+    def __init__(
+        self, build: Callable[[], Model], *, seed: int, device: str, batch_size: int, scale: float = 1.0
+    ) -> None:
+        self.device, self.batch_size, self.step = torch.device(device), batch_size, 0
+        self.model, self.generator = draw(seed, build)
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                parameter.mul_(scale)
+        self.model.to(self.device)
+
+    @property
+    def epoch_steps(self) -> int:
+        return math.ceil(len(self.order) / self.batch_size)
+
+    @property
+    def place(self) -> int:
+        """Batches taken from this epoch."""
+        return (self.step - 1) % self.epoch_steps + 1
+
+    @place.setter
+    def place(self, place: int) -> None:
+        self.step = place
+
+    @abc.abstractmethod
+    def batch_of(self, index: Tensor) -> Any:
+        """These examples of the training data."""
+
+    def shuffle(self) -> Tensor:
+        """The order of the next epoch."""
+        return torch.randperm(len(self.order), generator=self.generator)
+
+    def next_batch(self) -> Any:
+        start = self.step % self.epoch_steps * self.batch_size
+        if start == 0:
+            self.order = self.shuffle()
+        batch = self.batch_of(self.order[start : start + self.batch_size])
+        self.step += 1
+        return batch
+
+    def state_dict(self) -> dict[str, Any]:
+        values = {name: getattr(self, name) for name in self.saved}
+        state = {k: v.get_state() if isinstance(v, torch.Generator) else v for k, v in values.items()}
+        return state if self.data is None else {**state, "data": self.data}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if self.data is not None:
+            check_same_data(state["data"], self.data)
+        for name in self.saved:
+            if isinstance(generator := getattr(self, name), torch.Generator):
+                generator.set_state(state[name])
+            else:
+                setattr(self, name, state[name])
