@@ -31,10 +31,7 @@ class Products(NamedTuple):
 
     def of(self, run: Run) -> Products:
         """The part of one run."""
-        paths = [known.path for known in self.runs]
-        if run.path not in paths:
-            raise ValueError(f"run must be one of {[known.name for known in self.runs]}, got {run.name}")
-        i = paths.index(run.path)
+        i = [known.path for known in self.runs].index(run.path)
         mine = spans(self.steps)[i]
         return Products([run], [self.steps[i]], self.inner[mine, mine], self.parameters)
 
@@ -69,23 +66,19 @@ def products_by_model(runs: Sequence[Run]) -> list[Products]:
     return found
 
 
-def products(runs: Sequence[Run], *, memory: int = MEMORY) -> Products:
-    """Products of all pairs of displacements.
+def products(runs: Sequence[Run]) -> Products:
+    """Products of all pairs of displacements of runs of one model.
 
-    Args:
-        runs: with snapshots, of models of the same shapes.
-        memory: bytes of weights to hold, though never less than a dozen vectors of all parameters. With less of it
-            snapshots are read more often.
+    It holds MEMORY bytes of weights at once, though never less than a dozen vectors of all parameters.
     """
-    check_alike(runs)
     most = sum(count_files(run) for run in runs)
-    width = max(1, memory // (8 * most))  # half of the memory for the block, the other for vectors on their way
+    width = max(1, MEMORY // (8 * most))  # half of the memory for the block, the other for vectors on their way
     steps, block, parameters = read_columns(runs, slice(0, width), most)
     inner = np.zeros((len(block), len(block)))
     for start in range(0, parameters, width):
         if start:
             _, block, _ = read_columns(runs, slice(start, start + width), most)
-        for moved in displacements(block, spans(steps), max(1, memory // (64 * most))):
+        for moved in displacements(block, spans(steps), max(1, MEMORY // (64 * most))):
             inner += moved @ moved.T
         block = block[:0].copy()  # its memory is the next one's
     return Products(list(runs), steps, inner, parameters)
@@ -102,6 +95,8 @@ def read_columns(
             if not filled:
                 size = len(vector)
                 block = np.empty((most, len(vector[columns])), np.float32)  # as models are: nothing is lost
+            if len(vector) != size:
+                raise RunError(f"{runs[0].name} and {run.name} have different numbers of parameters: no common axes")
             block[filled] = vector[columns]
             known.append(step)
             filled += 1
@@ -126,21 +121,3 @@ def spans(steps: Sequence[NDArray[np.int64]]) -> list[slice]:
 def count_files(run: Run) -> int:
     """How many snapshots a run has at most: its files, and its end where none was kept of it."""
     return len(list((run.path / "snapshots").glob("*.pt"))) + 1
-
-
-def check_alike(runs: Sequence[Run]) -> None:
-    """Raise RunError where a run has not come to an evaluation, or two have no parameter space in common."""
-    if not runs:
-        raise ValueError("runs must be one or more, got none")
-    for run in runs:
-        if not run.rows:
-            raise RunError(f"{run.name} has no evaluation yet: grokfast resume {run.name}")
-    first = shapes(runs[0])
-    for run in runs[1:]:
-        if shapes(run) != first:
-            raise RunError(f"{runs[0].name} and {run.name} have parameters of different shapes, hence no common axes")
-
-
-def shapes(run: Run) -> dict[str, tuple[int, ...]]:
-    _, weights = next(load_snapshots(run))
-    return {name: tuple(tensor.shape) for name, tensor in weights.items()}

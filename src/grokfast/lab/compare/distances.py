@@ -22,7 +22,7 @@ def distance_rows(weights: Sequence[Products]) -> list[list[str]]:
 def rows_of_model(known: Products) -> list[list[str]]:
     rows: list[list[str]] = []
     for arm in make_arms(known.runs):
-        found = [distances(run, known=known) for run in arm.runs]
+        found = [distances(run, known) for run in arm.runs]
         l2, squares = over_seeds(found, [d[:3] for d in found]), over_seeds(found, [d.mean_squares for d in found])
         paper = published_of(arm).distances
         beside = [""] * len(SIDES) if paper is None else [f"{side.mean:g} ± {side.deviation:g}" for side in paper]
