@@ -53,6 +53,16 @@ def test_the_recommendation_says_what_to_take_and_how_sure_it_is(tmp_path: Path)
     )
 
 
+def test_the_second_best_is_named_with_whether_its_seeds_overlap(tmp_path: Path) -> None:
+    for name, gap, said in (("near", 10, "its seeds overlap with the best"), ("far", 200, "no seeds overlap")):
+        runs = [
+            swept_run(tmp_path / name, 300 + gap * i + 20 * seed, filter="ema", lamb=lamb, seed=seed)
+            for i, lamb in enumerate(LAMBS)
+            for seed in (0, 1)
+        ]
+        assert said in " ".join(recommendation(only(runs)))
+
+
 def test_cells_hold_medians_and_mark_what_did_not_arrive(tmp_path: Path) -> None:
     drawn, lines = pictures(only(square(tmp_path)), "it")
     assert isinstance(drawn, HeatMap)

@@ -53,10 +53,11 @@ def run(args: argparse.Namespace) -> int:
 def steps_table(runs: list[Run]) -> Table:
     from rich.table import Table
 
-    from grokfast.lab.compare.results import HEADINGS, result
+    from grokfast.lab.compare.results import result
 
-    shown = ("label", "first", "interval", "stable", "published")
-    table = Table(*(getattr(HEADINGS, name) for name in shown), title="steps until the validation accuracy is 0.95")
+    shown = ("run", "steps to level", "lies in", "stays there from", "paper")
+    table = Table(*shown, title="steps until the validation accuracy is 0.95")
     for run in runs:
-        table.add_row(*(getattr(result(run), name) for name in shown))
+        found = result(run)
+        table.add_row(*(found[name] for name in shown))
     return table

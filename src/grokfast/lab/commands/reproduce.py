@@ -96,10 +96,9 @@ def make_plan(args: argparse.Namespace) -> Plan:
 def expected_steps(config: RunConfig) -> int:
     """The steps that the paper reports where the run stops at the level, else the whole budget."""
     from grokfast.lab.config import to_json
-    from grokfast.lab.paper.published import find_arm
+    from grokfast.lab.paper.published import published_of
 
-    arm = find_arm(to_json(config))
-    published = arm.published.steps if arm is not None and arm.published is not None else None
+    published = published_of(to_json(config)).steps
     if published is None or config.loop.until is None:
         return config.loop.steps
     return min(config.loop.steps, published + config.loop.extra_steps)
@@ -152,7 +151,7 @@ def train_one(args: argparse.Namespace, config: RunConfig, turn: Turn) -> Outcom
         from grokfast.lab.compare.results import result
 
         found = result(outcome.run)
-        tell(args, f"{found.status} after {found.seconds} s, steps to the level: {found.first}")
+        tell(args, f"{found['status']} after {found['seconds']} s, steps to the level: {found['steps to level']}")
     return outcome
 
 
@@ -178,15 +177,16 @@ def results_table(runs: list[Run]) -> Table:
 
     from grokfast.lab.compare.results import result
 
-    shown = {"steps to level": "first", "paper": "published", "accuracy": "accuracy", "best loss": "loss"}
+    shown = {"steps to level": "steps to level", "paper": "paper"}
+    shown |= {"accuracy": "validation accuracy", "best loss": "best validation loss"}
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("run", overflow="fold")
     for heading in shown:
         table.add_column(heading, justify="right", no_wrap=True)
     for run in runs:
         found = result(run)
-        label = found.label if found.label == run.name else f"{run.task}, {found.label}"
-        table.add_row(label, *(getattr(found, name) for name in shown.values()))
+        label = run.name if found["run"] == run.name else f"{run.task}, {found['run']}"
+        table.add_row(label, *(found[name] for name in shown.values()))
     return table
 
 

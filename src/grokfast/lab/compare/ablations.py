@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from grokfast.lab import filters
 from grokfast.lab.compare.arms import best_text, count_text, whole_runs
+from grokfast.lab.compare.results import table_of
 from grokfast.lab.compare.seeds import Arm, make_arms
 from grokfast.lab.paper.experiments import EXPERIMENTS, Experiment
 from grokfast.lab.paper.published import request_key
@@ -20,8 +21,7 @@ ABLATIONS = tuple(experiment for experiment in EXPERIMENTS if experiment.is_abla
 def ablation_rows(runs: Sequence[Run], experiment: Experiment) -> list[list[str]]:
     """The headings and a line for each value that was run; [] where fewer than three were."""
     found = arms_of_experiment(runs, experiment)
-    head = ["filter", "weight decay", "runs", "steps to the level", "best accuracy"]
-    return [head, *map(ablation_row, found)] if len(found) > 2 else []
+    return table_of([ablation_row(arm) for arm in found]) if len(found) > 2 else []
 
 
 def ablation_runs(runs: Sequence[Run]) -> list[Run]:
@@ -35,7 +35,12 @@ def arms_of_experiment(runs: Sequence[Run], experiment: Experiment) -> list[Arm]
     return [known[key] for key in dict.fromkeys(map(request_key, experiment.requests)) if key in known]
 
 
-def ablation_row(arm: Arm) -> list[str]:
+def ablation_row(arm: Arm) -> dict[str, str]:
     run = arm.runs[0]
-    steps, accuracy = str(arm.steps()), best_text(whole_runs(arm.runs), "accuracy")
-    return [filters.describe_plain(run.settings["filter"]), f"{run.weight_decay:g}", count_text(arm), steps, accuracy]
+    return {
+        "filter": filters.describe_plain(run.settings["filter"]),
+        "weight decay": f"{run.weight_decay:g}",
+        "runs": count_text(arm),
+        "steps to the level": str(arm.steps()),
+        "best accuracy": best_text(whole_runs(arm.runs), "accuracy"),
+    }

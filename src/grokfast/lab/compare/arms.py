@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from grokfast.lab.compare.seeds import Arm, make_arms, mean, spread
-from grokfast.lab.paper.published import Published, arms_of
+from grokfast.lab.paper.published import arms_of, published_of
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import Crossing, best, first_crossing, reaches
 from grokfast.lab.tasks import TASKS
@@ -30,8 +30,7 @@ def arm_rows(arms: Sequence[Arm]) -> list[list[str]]:
 
 def arm_columns(arm: Arm, arms: Sequence[Arm]) -> dict[str, str]:
     run, whole = arm.runs[0], whole_runs(arm.runs)
-    published = published_of(arm)
-    headlines = headlines_of(arm)
+    published, headlines = published_of(run.settings), headlines_of(arm)
     # The paper's number stands beside what it can be compared with.
     elsewhere = {headline.published for headline in headlines}
     found = {
@@ -40,7 +39,7 @@ def arm_columns(arm: Arm, arms: Sequence[Arm]) -> dict[str, str]:
         "runs": count_text(arm),
         f"steps to {run.level:g}": str(arm.steps()),
         "for good": str(spread([run.crossing("stable") for run in whole])),
-        "paper: steps": arm.paper.steps_text if arm.paper is not None else "",
+        "paper: steps": published.steps_text,
         "final accuracy": mean(run.rows[-1].val_accuracy for run in whole).text(3),
         "best accuracy": best_text(whole, "accuracy"),
         "paper: accuracy": "" if "accuracy" in elsewhere else number(published.accuracy),
@@ -59,10 +58,6 @@ def count_text(arm: Arm) -> str:
     if not open:
         return str(len(arm.runs))
     return f"{len(arm.runs)} (unfinished)" if open == len(arm.runs) else f"{len(arm.runs)} ({open} unfinished)"
-
-
-def published_of(arm: Arm) -> Published:
-    return (arm.paper.published if arm.paper is not None else None) or Published("")
 
 
 def headlines_of(arm: Arm) -> list[Headline]:
@@ -93,21 +88,15 @@ def steps_to_best_of(arm: Arm, arms: Sequence[Arm]) -> str:
     base = next((other for other in arms if other.name == "Baseline"), None)
     if base is None or base.key == arm.key:
         return ""
-    found = crossings_of_best(arm.runs, base.runs)
+    best_of_seed = {run.loop["seed"]: best(run.rows, run.measure) for run in base.runs}
+    targets = [(run, best_of_seed.get(run.loop["seed"])) for run in arm.runs]
+    found = [crossing_of(run, target.value) for run, target in targets if target is not None]
     few = f" [{len(found)} of {len(arm.runs)} runs]" if 0 < len(found) < len(arm.runs) else ""
     return str(spread(found)) + few
 
 
-def crossings_of_best(runs: Sequence[Run], base: Sequence[Run]) -> list[Crossing]:
-    by_seed = {run.loop["seed"]: run for run in base}
-    found: list[Crossing] = []
-    for run in runs:
-        other = by_seed.get(run.loop["seed"])
-        target = None if other is None else best(other.rows, run.measure)
-        if target is not None:
-            rows = run.rows
-            found.append(first_crossing([row.step for row in rows], reaches(rows, target.value, run.measure)))
-    return found
+def crossing_of(run: Run, value: float) -> Crossing:
+    return first_crossing([row.step for row in run.rows], reaches(run.rows, value, run.measure))
 
 
 # The short table ----------------------------------------------------------------------------------------------------
@@ -122,10 +111,11 @@ def summary_rows(arms: Sequence[Arm]) -> list[list[str]]:
 
 def summary_row(arm: Arm) -> list[str]:
     run, headline = arm.runs[0], next(iter(headlines_of(arm)), None)
+    published = published_of(run.settings)
     if headline is None:
-        told = [f"steps to {run.level:g}", str(arm.steps()), arm.paper.steps_text if arm.paper is not None else ""]
+        told = [f"steps to {run.level:g}", str(arm.steps()), published.steps_text]
     else:
-        paper = number(getattr(published_of(arm), headline.published))
+        paper = number(getattr(published, headline.published))
         told = [headline.words, headline_text(whole_runs(arm.runs), headline), paper]
     return [run.task, arm.name, f"{run.weight_decay:g}", count_text(arm), *told]
 

@@ -59,11 +59,12 @@ def profile(family: Family, name: str) -> Plot:
 
 def heat_map(family: Family, name: str) -> HeatMap:
     first, second, *rest = family.axes
-    grid, best = sensitivity.make_grid(family.candidates, first, second), family.candidates[0]
-    tiles = [[None if cell is None else tile(cell, best) for cell in row] for row in grid.cells]
+    x, y = (sensitivity.make_axis(family.candidates, name) for name in (first, second))
+    cells, best = sensitivity.make_grid(family.candidates, x, y), family.candidates[0]
+    tiles = [[None if cell is None else tile(cell, best) for cell in row] for row in cells]
     title = f"{family.title}: steps to {family.level} over {words(first)} and {words(second)}"
     title += f", the best over {enumerate_words([words(axis) for axis in rest])}" if rest else ""
-    return HeatMap(f"sweep-{name}", title, words(first), words(second), grid.x.labels, grid.y.labels, tiles)
+    return HeatMap(f"sweep-{name}", title, words(first), words(second), x.labels, y.labels, tiles)
 
 
 def tile(candidate: Candidate, best: Candidate) -> Tile:

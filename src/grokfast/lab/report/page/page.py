@@ -13,7 +13,8 @@ from grokfast.lab.compare.arms import arm_rows, paper_arms
 from grokfast.lab.compare.costs import cost_rows
 from grokfast.lab.compare.distances import distance_rows
 from grokfast.lab.compare.headline import headline
-from grokfast.lab.compare.results import HEADINGS, label, result
+from grokfast.lab.compare.names import label
+from grokfast.lab.compare.results import result, table_of
 from grokfast.lab.compare.seeds import Arm, make_arms, stopped_before
 from grokfast.lab.config import flatten
 from grokfast.lab.report.curves import curves_plot
@@ -110,9 +111,11 @@ def run_rows(runs: Sequence[Run], arms: Sequence[Arm]) -> list[list[str]]:
     """The headings and a line for each run, which says whether it counts over seeds."""
     known = {run.path: "yes" for arm in arms for run in arm.runs}
     known |= {run.path: reason for arm in arms for run, reason in arm.left_out}
-    counts = ["counts", *(known.get(run.path, "no: not evaluated yet") for run in runs)]
-    lines = [HEADINGS, *map(result, runs)]
-    return [[*line[:2], text, *line[2:]] for line, text in zip(lines, counts, strict=True)]
+    rows: list[dict[str, str]] = []
+    for run in runs:
+        found, counts = result(run), known.get(run.path, "no: not evaluated yet")
+        rows.append({"run": found.pop("run"), "status": found.pop("status"), "counts": counts, **found})
+    return table_of(rows)
 
 
 def level_note(runs: Sequence[Run]) -> str:
