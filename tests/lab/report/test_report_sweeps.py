@@ -79,7 +79,7 @@ def test_cells_hold_medians_and_mark_what_did_not_arrive(tmp_path: Path) -> None
     assert by_lamb[("4", "0.01")] == "> 1,000"
     assert len(lines.strands) == len(LAMBS) * len(DECAYS)
     assert lines.strands[-1].shade == 0.0
-    assert [beam.name for beam in lines.beams][-1] == "steps"
+    assert list(lines.beams)[-1] == "steps"
     assert all(0 <= height <= 1 for strand in lines.strands for height in strand.heights)
 
 
@@ -129,7 +129,7 @@ def test_zeros_and_many_values_have_places(tmp_path: Path, values: tuple[float, 
     assert isinstance(drawn, HeatMap)
     assert isinstance(lines, Parallel)
     assert max(len(drawn.columns), len(drawn.rows)) <= 12
-    assert all(len(beam.ticks) <= 12 for beam in lines.beams)
+    assert all(len(ticks) <= 12 for ticks in lines.beams.values())
 
 
 def test_a_sweep_is_judged_at_the_level_its_runs_stopped_at(tmp_path: Path) -> None:

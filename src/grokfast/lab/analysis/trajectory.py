@@ -18,8 +18,6 @@ from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import reaches
 from grokfast.lab.runs.recording import OVERFIT_STEP
 
-PUBLISHED_SCALE = 1000.0  # of the mean squares in Table 2
-
 
 class Distances(NamedTuple):
     """How far the three states of a run lie apart, as l2 norms over all parameters.
@@ -38,7 +36,7 @@ class Distances(NamedTuple):
     @property
     def mean_squares(self) -> tuple[float, float, float]:
         """AB, BC, AC as the published table seems to measure them: mean squared differences times 1000."""
-        ab, bc, ac = (PUBLISHED_SCALE * side**2 / self.parameters for side in self[:3])
+        ab, bc, ac = (1000 * side**2 / self.parameters for side in self[:3])
         return ab, bc, ac
 
 

@@ -1,11 +1,14 @@
-"""The paper's arms over seeds, published beside measured, as rows of text."""
+"""The paper's arms over seeds, published beside measured, as rows of text: steps and values, ablations, costs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from grokfast.lab import filters
+from grokfast.lab.compare.results import table_of
 from grokfast.lab.compare.seeds import Arm, make_arms, mean, spread
-from grokfast.lab.paper.published import arms_of, published_of
+from grokfast.lab.paper.experiments import EXPERIMENTS, Experiment
+from grokfast.lab.paper.published import arms_of, published_of, request_key
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import Crossing, best, first_crossing, reaches
 from grokfast.lab.tasks import TASKS
@@ -122,3 +125,68 @@ def summary_row(arm: Arm) -> list[str]:
 
 def number(value: float | None) -> str:
     return "" if value is None else f"{value:g}"
+
+
+# Ablations ------------------------------------------------------------------------------------------------------------
+
+# The paper shows them as curves and states no steps, so nothing published stands beside them.
+ABLATIONS = tuple(experiment for experiment in EXPERIMENTS if experiment.budget is not None)
+
+
+def ablation_rows(runs: Sequence[Run], experiment: Experiment) -> list[list[str]]:
+    """The headings and a line for each value that was run; [] where fewer than three were."""
+    found = arms_of_experiment(runs, experiment)
+    return table_of([ablation_row(arm) for arm in found]) if len(found) > 2 else []
+
+
+def ablation_runs(runs: Sequence[Run]) -> list[Run]:
+    """The runs that these tables are of."""
+    return [run for experiment in ABLATIONS for arm in arms_of_experiment(runs, experiment) for run in arm.runs]
+
+
+def arms_of_experiment(runs: Sequence[Run], experiment: Experiment) -> list[Arm]:
+    """The arms of an experiment that have runs; a value that is varied and the same one by default are one arm."""
+    known = {arm.key: arm for arm in make_arms(runs)}
+    return [known[key] for key in dict.fromkeys(map(request_key, experiment.requests)) if key in known]
+
+
+def ablation_row(arm: Arm) -> dict[str, str]:
+    run = arm.runs[0]
+    return {
+        "filter": filters.describe_plain(run.settings["filter"]),
+        "weight decay": f"{run.weight_decay:g}",
+        "runs": count_text(arm),
+        "steps to the level": str(arm.steps()),
+        "best accuracy": best_text(whole_runs(arm.runs), "accuracy"),
+    }
+
+
+# Costs ----------------------------------------------------------------------------------------------------------------
+
+MEASURED = ("seconds to it", "ms per step, evaluations included", "peak memory, MB", "filter's state, MB")
+PUBLISHED = ("paper: seconds", "paper: ms per step", "paper: memory, MB")
+
+
+def cost_rows(arms: Sequence[Arm]) -> list[list[str]]:
+    return table_of([cost_row(arm) for arm in arms])
+
+
+def cost_row(arm: Arm) -> dict[str, str]:
+    measured = zip(*map(run_costs, arm.runs), strict=True)
+    found = published_of(arm.runs[0].settings).costs
+    paper = (None, None, None) if found is None else (found.seconds, 1e3 * found.step_seconds, found.memory_mb)
+    return {
+        "arm": arm.title,
+        "steps to the level": str(arm.steps()),
+        **{name: mean(values).text(3) for name, values in zip(MEASURED, measured, strict=True)},
+        **{name: mean([value]).text(3) for name, value in zip(PUBLISHED, paper, strict=True)},
+    }
+
+
+def run_costs(run: Run) -> tuple[float | None, ...]:
+    """Seconds to the level, milliseconds per step, memory in megabytes: of the process and of the filter."""
+    rows, summary, step = run.rows, run.summary or {}, run.crossing().step
+    seconds = next((row.seconds for row in rows if row.step == step), None)
+    latency = 1e3 * rows[-1].seconds / rows[-1].step
+    sizes = (summary.get(key) for key in ("peak_memory_bytes", "filter_bytes"))
+    return seconds, latency, *(None if size is None else size / 2**20 for size in sizes)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,6 @@ from grokfast.lab.runs.directory import Run, RunError
 
 MOST = 2 * len(COLOURS)  # spectra in one page
 FLOOR = 1e-3  # of gains in pictures: a zero of a filter would stretch the axis without end
-Made = TypeVar("Made")
 
 
 def filter_plots(runs: Sequence[Run]) -> list[Plot]:
@@ -64,8 +64,7 @@ def theorem_plot(filters: Sequence[grokfast.Filter]) -> Plot:
 
 def gradient_plots(runs: Sequence[Run]) -> list[Plot]:
     """Spectra of the first runs that recorded gradients and are long enough to have a spectrum."""
-    found = [attempt(spectrum_plot, run) for run in [run for run in runs if run.loop["gradients"]][:MOST]]
-    plots = [plot for plot in found if plot is not None]
+    plots = make_each(spectrum_plot, [run for run in runs if run.loop["gradients"]][:MOST])
     return [plot._replace(name=f"spectrum-{i}") for i, plot in enumerate(plots)]
 
 
@@ -86,7 +85,7 @@ def spectrum_plot(run: Run) -> Plot:
 
 def weight_plots(weights: Sequence[Products]) -> list[Plot]:
     """Trajectories, those of one model together."""
-    plots = [plot for known in weights if (plot := attempt(trajectory_plot, known)) is not None]
+    plots = make_each(trajectory_plot, weights)
     return [plot._replace(name=f"trajectories-{i}") if i else plot for i, plot in enumerate(plots)]
 
 
@@ -107,9 +106,10 @@ def trajectory_plot(known: Products) -> Plot:
     return Plot("trajectories", "Paths of the weights from their initial values", panels)
 
 
-def attempt(make: Callable[[Any], Made], of: Any) -> Made | None:
-    """What is made of runs, or None where they are too short for it or not finite."""
-    try:
-        return make(of)
-    except (RunError, ValueError):
-        return None
+def make_each(make: Callable[[Any], Plot], things: Iterable[Any]) -> list[Plot]:
+    """A picture of each, without those that are too short for it or not finite."""
+    found: list[Plot] = []
+    for each in things:
+        with contextlib.suppress(RunError, ValueError):
+            found.append(make(each))
+    return found

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from html import escape
 
 from grokfast.lab.compare.names import enumerate_words, words
 from grokfast.lab.compare.results import table_of
 from grokfast.lab.compare.sensitivity import Family, find_edges, ten_percent_off
 from grokfast.lab.report.draw_plotly import chart
-from grokfast.lab.report.page.markup import escape, table
+from grokfast.lab.report.page.markup import table
 from grokfast.lab.report.sweeps import named_families, pictures, steps_text, values_text
 from grokfast.lab.runs.directory import Run
 
