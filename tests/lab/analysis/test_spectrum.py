@@ -12,7 +12,7 @@ from scipy import signal
 from tiny import tiny
 
 from grokfast import EMA, FIR, IIR, MA, Butterworth, Filter
-from grokfast.lab.analysis.frequency import cutoff_text, gain_rows, impulse_response, response, ring_out, silence
+from grokfast.lab.analysis.frequency import impulse_response, response, ring_out, silence
 from grokfast.lab.analysis.spectrum import (
     Spectrum,
     filtered_spectra,
@@ -57,20 +57,19 @@ def noise(steps: int, scalars: int, seed: int = 0) -> np.ndarray:
 
 @each_filter
 def test_response_is_that_of_scipy(filter: Filter, b: Coefficients, a: Coefficients) -> None:
-    found = response(filter, points=50, lowest=1e-3)
-    assert found.frequency[[0, -1]] == pytest.approx([1e-3, 0.5])
+    found = response(filter)
+    assert found.frequency[[0, -1]] == pytest.approx([1e-4, 0.5])
     expected = filter.lamb * signal.freqz(b, a, found.frequency, fs=1.0)[1]
     whole = expected if filter.slow_only else 1 + expected
     np.testing.assert_allclose(found.slow, np.abs(expected), rtol=0, atol=1e-12)
     np.testing.assert_allclose(found.total, np.abs(whole), rtol=0, atol=1e-12)
-    assert found.gain == pytest.approx(filter.lamb * sum(b) / sum(a) + (not filter.slow_only))
     assert found.cutoff == filter.cutoff_frequency()
 
 
 @each_filter
 def test_impulse_response_is_that_of_scipy(filter: Filter, b: Coefficients, a: Coefficients) -> None:
     expected = filter.lamb * signal.lfilter(b, a, np.eye(1, 200)[0])  # type: ignore
-    np.testing.assert_allclose(response(filter, steps=200).impulse, expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(response(filter).impulse, expected, rtol=0, atol=1e-12)
 
 
 @each_filter
@@ -94,26 +93,7 @@ def test_impulse_response_is_what_a_gradient_leaves_in_later_ones(
     for count, grad in enumerate(grads):
         filter.update([grad], [state], count)
     kept = np.eye(1, 30)[0] * (not filter.slow_only)
-    np.testing.assert_allclose(grads[start:, 0], kept + response(filter, steps=30).impulse, rtol=0, atol=1e-12)
-
-
-def test_response_refuses_empty_grids() -> None:
-    for options, message in [
-        ({"points": 0}, "points must be an integer >= 1, got 0"),
-        ({"steps": 0}, "steps must be an integer >= 1, got 0"),
-        ({"lowest": 0.0}, r"lowest must be in \(0, 0.5\), got 0.0"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            response(EMA(), **options)  # type: ignore[arg-type]
-
-
-def test_gains_are_listed_by_period() -> None:
-    head, *rows = gain_rows(EMA(alpha=0.98, lamb=2.0))
-    assert head == ["period", "gain of 1 + h", "gain of h"]
-    assert rows[0] == ["constant", "3.000", "2.000"]
-    assert [row[0] for row in rows[1:]] == ["1000", "300", "100", "30", "10", "2"]
-    assert cutoff_text(EMA(alpha=0.98)) == "h has fallen by 3 dB at a period of 311 steps"
-    assert cutoff_text(EMA(alpha=0.0)) == "h is flat"
+    np.testing.assert_allclose(grads[start:, 0], kept + impulse_response(filter, 30), rtol=0, atol=1e-12)
 
 
 # Spectra ----------------------------------------------------------------------------------------------------------
@@ -122,7 +102,7 @@ def test_gains_are_listed_by_period() -> None:
 @pytest.mark.parametrize(("steps", "used"), [(2000, 256), (512, 256), (300, 150), (101, 50), (30, 16), (16, 16)])
 def test_power_is_the_mean_of_normalised_welch_densities(steps: int, used: int) -> None:
     signals = noise(steps, 3).cumsum(axis=0)
-    frequency, density = power(signals)
+    frequency, density = power(signals, segment=256)
     expected_frequency, each = signal.welch(signals, nperseg=used, detrend="constant", axis=0)
     np.testing.assert_allclose(frequency, expected_frequency[1:])
     np.testing.assert_allclose(density, (each[1:] / (each[1:].sum(axis=0) / used)).mean(axis=1), rtol=1e-9)
@@ -132,7 +112,7 @@ def test_power_is_the_mean_of_normalised_welch_densities(steps: int, used: int) 
 @pytest.mark.parametrize("at", [0.0625, 0.25, 0.4375])
 def test_wave_in_noise_stands_at_its_frequency(at: float) -> None:
     wave = np.sin(2 * np.pi * at * np.arange(2048))[:, None]
-    found = power(0.5 * wave + noise(2048, 20))
+    found = power(0.5 * wave + noise(2048, 20), segment=256)
     assert found.frequency[found.density.argmax()] == at
     # A sine of amplitude 1/2 has power 1/8, the noise 1.
     share = slow_share(found, at + 0.01) - slow_share(found, at - 0.01)
@@ -140,7 +120,7 @@ def test_wave_in_noise_stands_at_its_frequency(at: float) -> None:
 
 
 def test_white_noise_is_flat() -> None:
-    found = power(noise(8192, 40))
+    found = power(noise(8192, 40), segment=256)
     np.testing.assert_allclose(found.density[1:-1], 2.0, rtol=0.1)  # a power of 1 over half a cycle per step
     for cutoff in (0.05, 0.1, 0.3, 0.5):
         # The mean of each segment is lost, and with it most of the first bin, 1/128 of the power.
@@ -152,11 +132,9 @@ def test_no_scalar_counts_more_for_being_large() -> None:
     np.testing.assert_allclose(power(signals * [1.0, 1e-6, 1e6, 3.0]).density, power(signals).density)
 
 
-def test_scalars_that_never_change_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scalars_that_never_change_do_not_count() -> None:
     moving, still = noise(600, 5), np.full((600, 4), [0.0, 0.1, 1e20, np.nan])
     expected = power(moving).density
-    np.testing.assert_allclose(power(np.hstack([still, moving])).density, expected)
-    monkeypatch.setattr("grokfast.lab.analysis.spectrum.COLUMNS", 2)
     np.testing.assert_allclose(power(np.hstack([still, moving])).density, expected)
     with pytest.raises(ValueError, match="signals must hold a finite scalar that changes, got none"):
         power(still)
@@ -170,8 +148,6 @@ def test_power_relative_to_others_is_the_gain() -> None:
 def test_power_refuses_what_is_too_short() -> None:
     with pytest.raises(ValueError, match="signals must hold at least 16 steps, got 15"):
         power(noise(15, 2))
-    with pytest.raises(ValueError, match="segment must be an integer >= 16, got 8"):
-        power(noise(100, 2), segment=8)
 
 
 def test_slow_share_refuses_what_the_bins_cannot_tell() -> None:
@@ -216,7 +192,7 @@ def test_gain_is_measured_once_the_filter_runs_and_has_forgotten_its_start(runs_
     run = create_run(tiny(filter="ema", alpha=0.9, lamb=2.0), runs_dir, {})
     before = noise(3000, 10)
     before[0] = before[idle] = 300.0
-    after = before + 2.0 * signal.lfilter([0.1], [1.0, -0.9], before, axis=0)  # type: ignore
+    after = before + 2.0 * signal.lfilter([0.1], [1.0, -0.9], before, axis=0)
     after[:idle] = before[:idle]
     write_gradients(run, before, after)
     _, measured, theory = measured_gain(run, segment=64)
@@ -311,8 +287,6 @@ def test_filter_acts_on_updates_as_on_gradients(filter: Filter, options: dict[st
     assert np.abs(theory).max() > 1.5 * np.abs(theory).min()
 
 
-def test_update_gain_does_not_depend_on_rate_or_noise() -> None:
-    one, other = (update_gain(EMA(alpha=0.7), momentum=0.5, steps=32, lr=lr, seed=s) for lr, s in ((0.1, 0), (3.0, 1)))
+def test_update_gain_does_not_depend_on_the_learning_rate() -> None:
+    one, other = (update_gain(EMA(alpha=0.7), momentum=0.5, steps=32, lr=lr) for lr in (0.1, 3.0))
     np.testing.assert_allclose(one.measured, other.measured, rtol=0, atol=1e-9)
-    with pytest.raises(ValueError, match="steps must be an integer >= 1, got 0"):
-        update_gain(EMA(), steps=0)

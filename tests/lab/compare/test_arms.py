@@ -7,9 +7,15 @@ from pathlib import Path
 from made import create_made, made_run, write_run
 from tiny import tiny
 
-from grokfast.lab.compare.ablations import ABLATIONS, ablation_rows, ablation_runs
-from grokfast.lab.compare.arms import arm_rows, paper_arms, summary_rows
-from grokfast.lab.compare.costs import cost_rows
+from grokfast.lab.compare.arms import (
+    ABLATIONS,
+    ablation_rows,
+    ablation_runs,
+    arm_rows,
+    cost_rows,
+    paper_arms,
+    summary_rows,
+)
 from grokfast.lab.compare.seeds import make_arms
 from grokfast.lab.paper.experiments import configuration
 from grokfast.lab.paper.published import arms_of

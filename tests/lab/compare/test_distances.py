@@ -8,7 +8,7 @@ from typing import Any
 from made import kept_run
 
 from grokfast.lab.analysis.weights import products
-from grokfast.lab.compare.distances import HEAD, distance_rows
+from grokfast.lab.compare.distances import distance_rows
 from grokfast.lab.paper.published import arms_of
 from grokfast.lab.request import resolve
 from grokfast.lab.runs.directory import Run
@@ -25,7 +25,8 @@ def arm_run(
 
 
 def table_of(runs: list[Run]) -> dict[str, dict[str, str]]:
-    return {row[0]: dict(zip(HEAD, row, strict=True)) for row in distance_rows([products(runs)])[1:]}
+    head, *rows = distance_rows([products(runs)])
+    return {row[0]: dict(zip(head, row, strict=True)) for row in rows}
 
 
 def test_a_run_that_never_generalised_has_no_part_in_the_means_of_c(runs_dir: Path) -> None:

@@ -10,15 +10,13 @@ from pathlib import Path
 import pytest
 from made import create_made, made_run
 
-from grokfast.lab.compare.ablations import ABLATIONS, ablation_rows
-from grokfast.lab.compare.arms import arm_rows, paper_arms
-from grokfast.lab.compare.costs import cost_rows
+from grokfast.lab.compare.arms import ABLATIONS, ablation_rows, arm_rows, cost_rows, paper_arms
 from grokfast.lab.compare.headline import headline
 from grokfast.lab.compare.seeds import by_task, make_arms
 from grokfast.lab.compare.sensitivity import find_families
 from grokfast.lab.paper.experiments import Experiment
 from grokfast.lab.paper.published import MA
-from grokfast.lab.report.groups import band
+from grokfast.lab.report.curves import band
 from grokfast.lab.report.markdown import results_page, summary_table
 from grokfast.lab.report.page.page import page
 from grokfast.lab.report.page.sweeps import best_rows

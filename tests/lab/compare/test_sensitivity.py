@@ -14,13 +14,13 @@ from grokfast.lab.compare.sensitivity import (
     MOST,
     Candidate,
     by_importance,
+    find_edges,
     find_families,
     importance,
-    judge,
     make_axis,
     make_grid,
     rank,
-    sensitivity,
+    ten_percent_off,
 )
 
 
@@ -65,12 +65,12 @@ def test_the_number_that_moves_the_steps_most_comes_first() -> None:
 
 def test_a_grid_holds_the_best_over_everything_else() -> None:
     settings = rank([*SQUARE, at(500, lamb=2.0, wd=0.04)])
-    grid = make_grid(settings, "lamb", "wd")
-    assert grid.x.labels == ["0.5", "1", "2", "4", "8"]
-    assert [cell is not None for cell in grid.cells[-1]] == [False, False, True, False, False]
+    x, y = make_axis(settings, "lamb"), make_axis(settings, "wd")
+    assert x.labels == ["0.5", "1", "2", "4", "8"]
+    assert [cell is not None for cell in make_grid(settings, x, y)[-1]] == [False, False, True, False, False]
     slower = [at(power_law(lamb, wd) * lr, lamb=lamb, wd=wd, lr=lr) for lr in (1, 2) for lamb in LAMBS for wd in DECAYS]
-    folded = make_grid(rank(slower), "lamb", "wd")
-    assert all(cell is not None and cell.values["lr"] == 1 for row in folded.cells for cell in row)
+    folded = make_grid(rank(slower), make_axis(slower, "lamb"), make_axis(slower, "wd"))
+    assert all(cell is not None and cell.values["lr"] == 1 for row in folded for cell in row)
 
 
 def test_many_values_are_put_into_bins_of_equal_number() -> None:
@@ -85,49 +85,38 @@ def test_many_values_are_put_into_bins_of_equal_number() -> None:
 
 
 def test_ten_per_cent_off_a_power_law_is_what_the_law_says() -> None:
-    found = sensitivity(rank(SQUARE), "lamb")
-    assert found.best == 2.0
-    assert found.more == pytest.approx(1.1**2 - 1, rel=1e-6)
-    assert found.less == pytest.approx(0.9**-2 - 1, rel=1e-6)
+    less, more = ten_percent_off(rank(SQUARE), "lamb")
+    assert more == pytest.approx(1.1**2 - 1, rel=1e-6)
+    assert less == pytest.approx(0.9**-2 - 1, rel=1e-6)
 
 
 def test_alpha_is_ten_per_cent_off_in_memory() -> None:
     settings = rank([at(round(1000 * abs(math.log(m / 50)) + 500), alpha=1 - 1 / m) for m in (25, 50, 100)])
-    found = sensitivity(settings, "alpha")
+    _, more = ten_percent_off(settings, "alpha")
     expected = (1 + 2 * math.log(2)) ** (math.log(1.1) / math.log(2)) - 1
-    assert found.more == pytest.approx(expected, rel=1e-3)
+    assert more == pytest.approx(expected, rel=1e-3)
 
 
 def test_neighbours_that_are_missing_or_never_cross_leave_it_unmeasured() -> None:
     settings = rank([at(100, lamb=1.0), at(200, lamb=2.0), never(900, lamb=0.5)])
-    found = sensitivity(settings, "lamb")
-    assert found.less is None
-    assert found.more == pytest.approx(1.1 - 1)
+    assert ten_percent_off(settings, "lamb") == (None, pytest.approx(1.1 - 1))
     edge = rank([at(300, lamb=1.0), at(200, lamb=2.0)])
-    assert sensitivity(edge, "lamb").more is None
+    assert ten_percent_off(edge, "lamb")[1] is None
     zero = rank([at(100, wd=0.0), at(200, wd=1.0), at(300, wd=2.0)])
-    assert sensitivity(zero, "wd")[1:] == (0.0, None, None)
+    assert ten_percent_off(zero, "wd") == (None, None)
     beside_zero = rank([at(200, wd=0.0), at(100, wd=1.0), at(300, wd=2.0)])
-    assert sensitivity(beside_zero, "wd").less == pytest.approx(2**0.1 - 1)
+    assert ten_percent_off(beside_zero, "wd")[0] == pytest.approx(2**0.1 - 1)
 
 
 def test_neighbours_are_those_that_differ_in_this_number_alone() -> None:
     apart = rank([at(100, lamb=1.0, wd=0.0), at(200, lamb=2.0, wd=1.0), at(300, lamb=3.0, wd=0.0)])
-    assert sensitivity(apart, "lamb").more == pytest.approx(3 ** (math.log(1.1) / math.log(3)) - 1)
+    assert ten_percent_off(apart, "lamb")[1] == pytest.approx(3 ** (math.log(1.1) / math.log(3)) - 1)
 
 
-def test_a_verdict_names_edges_and_overlapping_seeds() -> None:
-    verdict = judge(rank([at(100, 110, 120, lamb=1), at(115, 130, 140, lamb=2), at(500, 500, 500, lamb=4)]))
-    assert verdict is not None
-    assert verdict.overlap is True
-    assert verdict.edges == {"lamb": "lowest"}
-    inside = judge(rank([at(300, 300, 300, lamb=1), at(100, 110, 120, lamb=2), at(200, 200, 200, lamb=4)]))
-    assert inside is not None
-    assert (inside.overlap, inside.edges) == (False, {})
-    alone = judge(rank([at(100 * lamb, lamb=lamb) for lamb in (1, 2, 4)]))
-    assert alone is not None
-    assert alone.overlap is None
-    assert judge([never(10, lamb=1.0)]) is None
+def test_edges_are_where_nothing_was_tried_beyond_the_best() -> None:
+    assert find_edges(rank([at(100, lamb=1), at(115, lamb=2), at(500, lamb=4)])) == {"lamb": "lowest"}
+    assert find_edges(rank([at(300, lamb=1), at(100, lamb=2), at(200, lamb=4)])) == {}
+    assert find_edges(rank([at(300, lamb=1), at(200, lamb=2), at(100, lamb=4)])) == {"lamb": "highest"}
 
 
 def test_runs_of_one_family_differ_in_numbers_that_are_a_way_to_learn_the_same(tmp_path: Path) -> None:

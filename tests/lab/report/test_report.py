@@ -12,7 +12,7 @@ from tiny import tiny
 
 from grokfast.lab.compare.seeds import make_arms
 from grokfast.lab.report import write_figures, write_report
-from grokfast.lab.report.groups import POINTS, band, select_groups
+from grokfast.lab.report.curves import POINTS, band, select_groups
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.files import read_json, write_json
 from grokfast.lab.runs.writer import create_run
@@ -101,7 +101,7 @@ def test_a_page_of_fifty_distinct_long_runs_stays_below_six_megabytes(tmp_path: 
     page, _ = write_report(runs, tmp_path / "out/index.html")
     assert page.stat().st_size < 6_000_000
     many = made_run(tmp_path, "Baseline", 0, [0.5] * 50, task="modmul")
-    kept, others = select_groups(make_arms([*runs, many]), 14)
+    kept, others = select_groups(make_arms([*runs, many]))
     assert (len(kept), len(others)) == (14, 37)
     assert kept[-1].runs == [many]
     assert [arm.runs[0] for arm in kept[:13]] == runs[:13]

@@ -53,6 +53,16 @@ def test_the_recommendation_says_what_to_take_and_how_sure_it_is(tmp_path: Path)
     )
 
 
+def test_the_second_best_is_named_with_whether_its_seeds_overlap(tmp_path: Path) -> None:
+    for name, gap, said in (("near", 10, "its seeds overlap with the best"), ("far", 200, "no seeds overlap")):
+        runs = [
+            swept_run(tmp_path / name, 300 + gap * i + 20 * seed, filter="ema", lamb=lamb, seed=seed)
+            for i, lamb in enumerate(LAMBS)
+            for seed in (0, 1)
+        ]
+        assert said in " ".join(recommendation(only(runs)))
+
+
 def test_cells_hold_medians_and_mark_what_did_not_arrive(tmp_path: Path) -> None:
     drawn, lines = pictures(only(square(tmp_path)), "it")
     assert isinstance(drawn, HeatMap)
@@ -69,7 +79,7 @@ def test_cells_hold_medians_and_mark_what_did_not_arrive(tmp_path: Path) -> None
     assert by_lamb[("4", "0.01")] == "> 1,000"
     assert len(lines.strands) == len(LAMBS) * len(DECAYS)
     assert lines.strands[-1].shade == 0.0
-    assert [beam.name for beam in lines.beams][-1] == "steps"
+    assert list(lines.beams)[-1] == "steps"
     assert all(0 <= height <= 1 for strand in lines.strands for height in strand.heights)
 
 
@@ -119,7 +129,7 @@ def test_zeros_and_many_values_have_places(tmp_path: Path, values: tuple[float, 
     assert isinstance(drawn, HeatMap)
     assert isinstance(lines, Parallel)
     assert max(len(drawn.columns), len(drawn.rows)) <= 12
-    assert all(len(beam.ticks) <= 12 for beam in lines.beams)
+    assert all(len(ticks) <= 12 for ticks in lines.beams.values())
 
 
 def test_a_sweep_is_judged_at_the_level_its_runs_stopped_at(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from grokfast.lab.config import RunConfig
 from grokfast.lab.request import command_line
 from grokfast.lab.runs.describe import progress_text
 from grokfast.lab.runs.directory import Run, RunError
-from grokfast.lab.runs.metrics import Crossing, Row, first_crossing
+from grokfast.lab.runs.metrics import Crossing, first_crossing
 from grokfast.lab.runs.recording import load_gradients
 
 OVERFIT = 0.99  # training accuracy
@@ -25,7 +25,6 @@ FEWEST = 5  # evaluations
 SHORTEST = 2.0  # N below which there is no delay to shorten
 # Section 4.1; a window of the same reach as these alphas.
 RANGES = {"alpha": (0.8, 0.99), "window_size": (10, 229), "lamb": (0.1, 5.0)}
-SEGMENT = 1024
 
 
 class Proposal(NamedTuple):
@@ -52,7 +51,8 @@ class Advice(NamedTuple):
 
 def advise(run: Run) -> Advice:
     """Propose filters for a run without one."""
-    overfit, generalised = training_crossing(run.rows), run.crossing()
+    learnt = [row.train_accuracy is not None and row.train_accuracy >= OVERFIT for row in run.rows]
+    overfit, generalised = first_crossing([row.step for row in run.rows], learnt), run.crossing()
     refusal = why_not(run, overfit, generalised)
     if refusal is not None:
         return Advice(run.name, overfit, generalised, None, None, None, [], [refusal], [])
@@ -69,11 +69,6 @@ def advise(run: Run) -> Advice:
     return Advice(run.name, overfit, generalised, ratio, limits, slow, proposals, why, doubts)
 
 
-def training_crossing(rows: Sequence[Row]) -> Crossing:
-    learnt = [row.train_accuracy is not None and row.train_accuracy >= OVERFIT for row in rows]
-    return first_crossing([row.step for row in rows], learnt)
-
-
 def why_not(run: Run, overfit: Crossing, generalised: Crossing) -> str | None:
     """Why the rule has nothing to say about a run; None where it has."""
     rows = run.rows
@@ -84,19 +79,16 @@ def why_not(run: Run, overfit: Crossing, generalised: Crossing) -> str | None:
     if len(rows) < FEWEST:
         return f"It has {len(rows)} evaluations, and the rule needs at least {FEWEST}: train it longer."
     if overfit.step is None:
-        highest = max((row.train_accuracy or 0.0 for row in rows), default=0.0)
+        highest = max(row.train_accuracy or 0.0 for row in rows)
         return (
             f"It has not overfitted: its training accuracy was at most {highest:.3f} in {overfit.after:,} steps, below "
             f"{OVERFIT}. Grokking begins only after that: train it longer."
         )
-    if (generalised.step or generalised.after) < SHORTEST * overfit.step:
-        when = (
-            f"generalised at step {generalised.step:,}"
-            if generalised.step
-            else f"was run for {generalised.after:,} steps"
-        )
-        late = "there is no delay to shorten" if generalised.step else "it is too early to see a delay"
-        return f"It overfitted at step {overfit.step:,} and {when}: {late}."
+    begin = f"It overfitted at step {overfit.step:,} and"
+    if generalised.step is None and generalised.after < SHORTEST * overfit.step:
+        return f"{begin} was run for {generalised.after:,} steps: it is too early to see a delay."
+    if generalised.step is not None and generalised.step < SHORTEST * overfit.step:
+        return f"{begin} generalised at step {generalised.step:,}: there is no delay to shorten."
     return None
 
 
@@ -113,18 +105,17 @@ def propose(config: RunConfig, ratio: float) -> list[grokfast.Filter]:
 
 
 def keep_in_range(filter: Any) -> grokfast.Filter:
-    known = {name: getattr(filter, name) for name in filters.numbers_of(type(filter)) if name in RANGES}
-    return dataclasses.replace(filter, **{n: round(type(v)(clamp(v, RANGES[n])), 4) for n, v in known.items()})
+    kept: dict[str, Any] = {}
+    for name in RANGES.keys() & filters.numbers_of(type(filter)):
+        value, (low, high) = getattr(filter, name), RANGES[name]
+        kept[name] = round(type(value)(min(max(value, low), high)), 4)
+    return dataclasses.replace(filter, **kept)
 
 
 def make_proposal(config: RunConfig, filter: grokfast.Filter) -> Proposal:
     """With the command that trains the same run with the filter: all its other flags stay, its weight decay too."""
     command = command_line(dataclasses.replace(config, filter=filter))
     return Proposal(filters.to_plain(filter), filters.describe(filter), command)
-
-
-def clamp(value: float, limits: tuple[float, float]) -> float:
-    return min(max(value, limits[0]), limits[1])
 
 
 def reasons(run: Run, overfit: Crossing, generalised: Crossing, ratio: float) -> list[str]:
@@ -140,9 +131,8 @@ def reasons(run: Run, overfit: Crossing, generalised: Crossing, ratio: float) ->
 def explain(proposed: Sequence[grokfast.Filter], ratio: float) -> list[str]:
     """Where the numbers come from."""
     exact, (low, high) = grokfast.EMA.from_speedup(ratio).alpha, RANGES["alpha"]
-    found = [
-        f"The authors' README starts from alpha^N = 0.1, here alpha = {exact:.4g}, and from a window of N gradients."
-    ]
+    rule = f"The authors' README starts from alpha^N = 0.1, here alpha = {exact:.4g}, and from a window of N gradients."
+    found = [rule]
     if not low <= exact <= high:
         found.append(f"The paper recommends alpha in [{low}, {high}] (section 4.1); alpha and window are kept there.")
     gains = " and ".join(f"{filter.lamb:g} for {type(filter).__name__}" for filter in proposed)
@@ -155,15 +145,13 @@ def measure_slow_power(run: Run, filter: grokfast.Filter) -> tuple[float | None,
     if run.loop["gradients"] is None or cutoff is None:
         return None, []
     try:
-        share = slow_share(power(load_gradients(run).before, segment=SEGMENT), cutoff)
+        share = slow_share(power(load_gradients(run).before), cutoff)
     except (RunError, ValueError) as error:
         return None, [f"Its recorded gradients say nothing yet: {error}."]
     noise, name = cutoff / 0.5, type(filter).__name__
     found = f"{share:.1%} of the gradient power lies below this {name}'s cutoff (white noise: {noise:.1%})."
-    few = (
-        ["That is hardly more than white noise has: a filter may find little to amplify."] if share < 2 * noise else []
-    )
-    return share, [found, *few]
+    few = "That is hardly more than white noise has: a filter may find little to amplify."
+    return share, [found, few] if share < 2 * noise else [found]
 
 
 def uncertainties(run: Run, generalised: Crossing, limits: tuple[float, float | None], ratio: float) -> list[str]:
@@ -178,7 +166,5 @@ def uncertainties(run: Run, generalised: Crossing, limits: tuple[float, float | 
     found.append("Its authors call the rule a starting point for a search; there is no rule for lamb.")
     decay = run.weight_decay
     more = ", ".join(f"{factor * decay:g}" for factor in (2, 5, 10)) if decay else "the values of the paper's arms"
-    found.append(
-        f"Weight decay stays at {decay:g}. Once the filter is found, the README continues with more of it: {more}."
-    )
-    return found
+    last = f"Weight decay stays at {decay:g}. Once the filter is found, the README continues with more of it: {more}."
+    return [*found, last]

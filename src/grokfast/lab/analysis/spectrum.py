@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,16 +11,14 @@ from numpy.typing import NDArray
 from scipy import signal
 
 import grokfast
-from grokfast.lab.analysis.frequency import Floats, check, ring_out, silence, transfer
+from grokfast.lab.analysis.frequency import Floats, ring_out, silence, transfer
 from grokfast.lab.filters import known_filter
 from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.metrics import Kind
 from grokfast.lab.runs.recording import Sampled, load_gradients
 
 SHORTEST = 16  # steps; fewer have no spectrum to speak of
-COLUMNS = 4096  # scalars looked at together
-
-Signals = NDArray[np.floating[Any]]  # (steps, scalars)
+SEGMENT = 1024  # steps; shorter ones do not reach below the cutoff of the paper's filters
 
 
 class Spectrum(NamedTuple):
@@ -39,22 +38,14 @@ class Phase(NamedTuple):
 
 
 class Gain(NamedTuple):
-    """A gain over frequency, measured and as it should be."""
+    """A gain over frequency, measured and in theory: |1 + H|^2 for the power of gradients, 1 + H for updates."""
 
     frequency: Floats  # (bins,): cycles per step
-    measured: Floats  # (bins,): power after the filter / power before
-    theory: Floats  # (bins,): |1 + H|^2
+    measured: NDArray[Any]  # (bins,): with the filter / without
+    theory: NDArray[Any]  # (bins,)
 
 
-class UpdateGain(NamedTuple):
-    """What a filter does to the updates of a linear optimizer, and what it does to gradients."""
-
-    frequency: Floats  # (bins,): cycles per step
-    measured: NDArray[np.complex128]  # (bins,): updates with the filter / updates without
-    theory: NDArray[np.complex128]  # (bins,): 1 + H
-
-
-def power(signals: Signals, *, segment: int = 256, reference: Signals | None = None) -> Spectrum:
+def power(signals: Floats, *, segment: int = SEGMENT, reference: Floats | None = None) -> Spectrum:
     """Welch's power spectral density of many signals: the mean over them, each divided by its own power.
 
     Gradients of one layer may be a thousand times those of another: so each scalar counts the same, however large.
@@ -68,22 +59,20 @@ def power(signals: Signals, *, segment: int = 256, reference: Signals | None = N
 
     Example:
         >>> wave = np.sin(2 * np.pi * 0.125 * np.arange(512))[:, None]
-        >>> frequency, density = power(wave)
+        >>> frequency, density = power(wave, segment=256)
         >>> float(frequency[density.argmax()]), round(float(density.sum()) / 256, 6)
         (0.125, 1.0)
     """
     segment = fitting(len(signals), segment)
-    scaled: list[Floats] = []
-    for first in range(0, signals.shape[1], COLUMNS):
-        chosen = slice(first, first + COLUMNS)
-        density = welch(signals[:, chosen], segment)
-        total = (density if reference is None else welch(reference[:, chosen], segment)).sum(axis=0) / segment
-        keep = total > 0  # which NaN is not
-        scaled.append(density[:, keep] / total[keep])
-    return Spectrum(bins(segment)[1:], mean_of_columns(scaled))
+    density = welch(signals, segment)
+    total = (density if reference is None else welch(reference, segment)).sum(axis=0) / segment
+    keep = total > 0  # which NaN is not
+    if not keep.any():
+        raise ValueError("signals must hold a finite scalar that changes, got none")
+    return Spectrum(np.fft.rfftfreq(segment)[1:], (density[:, keep] / total[keep]).mean(axis=1))
 
 
-def welch(signals: Signals, segment: int) -> Floats:
+def welch(signals: Floats, segment: int) -> Floats:
     """The density of each signal without that at 0, (bins, scalars), as scipy.signal.welch has it.
 
     Segment by segment: a recorded run lies on disk step after step, so one pass reads it in order, whatever its length.
@@ -103,21 +92,7 @@ def fitting(steps: int, segment: int) -> int:
     """The length of a segment of which half-overlapping ones fit three times, if there are steps enough."""
     if steps < SHORTEST:
         raise ValueError(f"signals must hold at least {SHORTEST} steps, got {steps}")
-    if segment < SHORTEST:
-        raise ValueError(f"segment must be an integer >= {SHORTEST}, got {segment!r}")
     return min(segment, max(SHORTEST, steps // 2))
-
-
-def bins(length: int) -> Floats:
-    """The frequencies of a Fourier transform over so many steps, cycles per step."""
-    return np.asarray(np.fft.rfftfreq(length), np.float64)
-
-
-def mean_of_columns(parts: list[Floats]) -> Floats:
-    count = sum(part.shape[1] for part in parts)
-    if count == 0:
-        raise ValueError("signals must hold a finite scalar that changes, got none")
-    return np.sum([part.sum(axis=1) for part in parts], axis=0) / count
 
 
 def slow_share(spectrum: Spectrum, cutoff: float) -> float:
@@ -138,7 +113,7 @@ def slow_share(spectrum: Spectrum, cutoff: float) -> float:
 # Recorded runs ----------------------------------------------------------------------------------------------------
 
 
-def filtered_spectra(run: Run, *, segment: int = 256) -> dict[str, Phase]:
+def filtered_spectra(run: Run, *, segment: int = SEGMENT) -> dict[str, Phase]:
     """The gradients a run recorded, before and after the filter: of the `"whole run"` and of its two phases.
 
     The phases are `"before grokking"` and `"after grokking"`. Where there is too little after it, because the run
@@ -172,7 +147,7 @@ def phase(sampled: Sampled, start: int, stop: int, segment: int) -> Phase:
     return Phase(start, stop, power(before, segment=segment), power(after, segment=segment, reference=before))
 
 
-def measured_gain(run: Run, *, segment: int = 256) -> Gain:
+def measured_gain(run: Run, *, segment: int = SEGMENT) -> Gain:
     """The power after the filter over that before, beside |1 + H|^2; both 1 for a run without a filter.
 
     At the lowest frequencies, and near zeros of the filter, it is measured too high: power of neighbouring frequencies
@@ -196,48 +171,30 @@ def settled(sampled: Sampled, filter: grokfast.Filter) -> int:
     A run of modmul (EMA of 0.98, segments of 1,024) gave a gain of 12.5 in its first bin with them and 9.4 without;
     theory says 8.3. Of a short run no more than a quarter is left out.
     """
-    first = first_change(sampled)
+    rows = enumerate(zip(sampled.before, sampled.after, strict=True))
+    first = next((step for step, (before, after) in rows if (before != after).any()), 0)
     return first + min(ring_out(filter, level=0.1), (len(sampled.before) - first) // 4)
-
-
-def first_change(sampled: Sampled, rows: int = 1024) -> int:
-    """How many steps passed before the filter changed a gradient; 0 if it never did."""
-    for start in range(0, len(sampled.before), rows):
-        block = slice(start, start + rows)
-        changed = (sampled.before[block] != sampled.after[block]).any(axis=1)
-        if changed.any():
-            return start + int(changed.argmax())
-    return 0
 
 
 # Appendix A -------------------------------------------------------------------------------------------------------
 
 
-def update_gain(
-    filter: grokfast.Filter,
-    *,
-    lr: float = 0.1,
-    momentum: float = 0.9,
-    dampening: float = 0.0,
-    nesterov: bool = False,
-    steps: int = 1000,
-    seed: int = 0,
-) -> UpdateGain:
+@functools.lru_cache(maxsize=16)  # it takes a second, and a page and a figure show the same filters
+def update_gain(filter: grokfast.Filter, *, steps: int = 1000, momentum: float = 0.9, **options: Any) -> Gain:
     """The theorem of appendix A in numbers: filtered gradients give SGD the updates that filtering these would give.
 
     White noise is fed to torch.optim.SGD with and without the filter. It comes out of silence and goes into silence
     until all has rung out: then the ratio of the Fourier transforms of the updates is 1 + H(w) without windows or
     averages, up to rounding. It is the least-squares one over eight scalars, lest a bin be divided by almost nothing.
+    `options` are further ones of SGD.
     """
-    check(steps=steps)
-    rng = np.random.default_rng(seed)
     ends = silence(filter), ring_out(filter, pole=momentum)
-    grads = np.pad(rng.standard_normal((steps, 8)), (ends, (0, 0)))
-    options = {"lr": lr, "momentum": momentum, "dampening": dampening, "nesterov": nesterov}
+    grads = np.pad(np.random.default_rng(0).standard_normal((steps, 8)), (ends, (0, 0)))
+    options = {"lr": 0.1, "momentum": momentum, **options}
     plain, filtered = (np.fft.rfft(sgd_updates(grads, options, f), axis=0) for f in (None, filter))
     measured = (plain.conj() * filtered).sum(axis=1) / (np.abs(plain) ** 2).sum(axis=1)
-    frequency = bins(len(grads))
-    return UpdateGain(frequency, measured, transfer(filter, frequency))
+    frequency = np.fft.rfftfreq(len(grads))
+    return Gain(frequency, measured, transfer(filter, frequency))
 
 
 def sgd_updates(grads: Floats, options: dict[str, Any], filter: grokfast.Filter | None) -> Floats:

@@ -1,13 +1,14 @@
 """Weights as points: G = X X^T, where a row of X is w(t) - w(0), holds all distances and principal axes.
 
-G is small, (snapshots, snapshots), and its sums run over parameters. So X is read in blocks of columns, as wide as
-memory allows, and every snapshot once for each block: once or twice for hundreds of the paper's Transformer.
+G is small, (snapshots, snapshots), but X may be hundreds of Transformers: it is put into a temporary file, and the sums
+over parameters are taken over some columns at a time.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Iterator, Sequence, Sized
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.recording import load_snapshots
 
 Vector = NDArray[np.float64]
-MEMORY = 512 << 20  # bytes of weights to hold at once
+MEMORY = 512 << 20  # bytes to hold at once
 
 
 class Products(NamedTuple):
@@ -31,10 +32,7 @@ class Products(NamedTuple):
 
     def of(self, run: Run) -> Products:
         """The part of one run."""
-        paths = [known.path for known in self.runs]
-        if run.path not in paths:
-            raise ValueError(f"run must be one of {[known.name for known in self.runs]}, got {run.name}")
-        i = paths.index(run.path)
+        i = [known.path for known in self.runs].index(run.path)
         mine = spans(self.steps)[i]
         return Products([run], [self.steps[i]], self.inner[mine, mine], self.parameters)
 
@@ -60,7 +58,8 @@ def products_by_model(runs: Sequence[Run]) -> list[Products]:
     """The products of the complete runs that kept weights, those of one model together."""
     alike: dict[str, list[Run]] = {}
     for run in runs:
-        if count_files(run) > 1 and run.summary is not None and not run.summary.get("diverged"):
+        kept = any((run.path / "snapshots").glob("*.pt"))
+        if kept and run.summary is not None and not run.summary.get("diverged"):
             alike.setdefault(repr(run.settings["task"]), []).append(run)
     found: list[Products] = []
     for members in alike.values():
@@ -69,78 +68,36 @@ def products_by_model(runs: Sequence[Run]) -> list[Products]:
     return found
 
 
-def products(runs: Sequence[Run], *, memory: int = MEMORY) -> Products:
-    """Products of all pairs of displacements.
-
-    Args:
-        runs: with snapshots, of models of the same shapes.
-        memory: bytes of weights to hold, though never less than a dozen vectors of all parameters. With less of it
-            snapshots are read more often.
-    """
-    check_alike(runs)
-    most = sum(count_files(run) for run in runs)
-    width = max(1, memory // (8 * most))  # half of the memory for the block, the other for vectors on their way
-    steps, block, parameters = read_columns(runs, slice(0, width), most)
-    inner = np.zeros((len(block), len(block)))
-    for start in range(0, parameters, width):
-        if start:
-            _, block, _ = read_columns(runs, slice(start, start + width), most)
-        for moved in displacements(block, spans(steps), max(1, memory // (64 * most))):
-            inner += moved @ moved.T
-        block = block[:0].copy()  # its memory is the next one's
-    return Products(list(runs), steps, inner, parameters)
+def products(runs: Sequence[Run]) -> Products:
+    """Products of all pairs of displacements of runs of one model; each snapshot is read once."""
+    steps, size = [list[int]() for _ in runs], 0
+    with tempfile.TemporaryFile() as file:
+        for known, run in zip(steps, runs, strict=True):
+            for step, vector in load_vectors(run):
+                size = size or len(vector)
+                if len(vector) != size:
+                    raise RunError(f"{runs[0].name} and {run.name} have different numbers of parameters")
+                known.append(step)
+                file.write(vector.astype(np.float32).tobytes())  # as models are: nothing is lost
+        file.flush()
+        count = sum(map(len, steps))
+        inner = multiply(np.memmap(file, np.float32, "r", shape=(count, size)), spans(steps))
+    return Products(list(runs), [np.array(known) for known in steps], inner, size)
 
 
-def read_columns(
-    runs: Sequence[Run], columns: slice, most: int
-) -> tuple[list[NDArray[np.int64]], NDArray[np.float32], int]:
-    """Steps and some columns of all snapshots, at most so many, and how many columns there are."""
-    steps = [list[int]() for _ in runs]
-    block, filled, size = np.empty((0, 0), np.float32), 0, 0
-    for known, run in zip(steps, runs, strict=True):
-        for step, vector in load_vectors(run):
-            if not filled:
-                size = len(vector)
-                block = np.empty((most, len(vector[columns])), np.float32)  # as models are: nothing is lost
-            block[filled] = vector[columns]
-            known.append(step)
-            filled += 1
-    return [np.array(known) for known in steps], block[:filled], size
-
-
-def displacements(block: NDArray[np.float32], rows: Sequence[slice], width: int) -> Iterator[Vector]:
-    """The block less the first row of each run, some columns at a time."""
-    for start in range(0, block.shape[1], width):
-        part = block[:, start : start + width].astype(np.float64)
+def multiply(weights: NDArray[np.float32], rows: Sequence[slice]) -> Vector:
+    """G of weights less those of the first row of each run, summed up over as many columns as MEMORY allows."""
+    inner = np.zeros((len(weights), len(weights)))
+    width = max(1, MEMORY // (16 * len(weights)))
+    for start in range(0, weights.shape[1], width):
+        part = weights[:, start : start + width].astype(np.float64)
         for mine in rows:
             part[mine] -= part[mine.start].copy()
-        yield part
+        inner += part @ part.T
+    return inner
 
 
-def spans(steps: Sequence[NDArray[np.int64]]) -> list[slice]:
+def spans(steps: Sequence[Sized]) -> list[slice]:
     """Which rows are those of each run."""
     ends = np.cumsum([len(known) for known in steps]).tolist()
     return [slice(end - len(known), end) for end, known in zip(ends, steps, strict=True)]
-
-
-def count_files(run: Run) -> int:
-    """How many snapshots a run has at most: its files, and its end where none was kept of it."""
-    return len(list((run.path / "snapshots").glob("*.pt"))) + 1
-
-
-def check_alike(runs: Sequence[Run]) -> None:
-    """Raise RunError where a run has not come to an evaluation, or two have no parameter space in common."""
-    if not runs:
-        raise ValueError("runs must be one or more, got none")
-    for run in runs:
-        if not run.rows:
-            raise RunError(f"{run.name} has no evaluation yet: grokfast resume {run.name}")
-    first = shapes(runs[0])
-    for run in runs[1:]:
-        if shapes(run) != first:
-            raise RunError(f"{runs[0].name} and {run.name} have parameters of different shapes, hence no common axes")
-
-
-def shapes(run: Run) -> dict[str, tuple[int, ...]]:
-    _, weights = next(load_snapshots(run))
-    return {name: tuple(tensor.shape) for name, tensor in weights.items()}

@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
         if not args.quiet:
             print(result_line(runs[-1]), flush=True)
     page, picture = write_report(runs, args.out)
-    table = results_table(runs, "first", "interval", "stable", "published")
+    table = results_table(runs, "steps to level", "lies in", "stays there from", "paper")
     table.title = "steps until the validation accuracy is 0.95"
     show(table, headline(runs), f"Open {page} (curves also in {picture}).")
     return 0

@@ -15,7 +15,7 @@ import grokfast
 from grokfast.lab.commands.common import add_out, add_runs_dir, complain, show
 from grokfast.lab.commands.response import response_table
 from grokfast.lab.commands.terminal import train_next
-from grokfast.lab.compare.results import HEADINGS, result
+from grokfast.lab.compare.results import result
 from grokfast.lab.config import RunConfig
 from grokfast.lab.paper.experiments import ALL, EXPERIMENTS, FILTERS, Experiment, configurations, find_experiments
 from grokfast.lab.paper.published import EMA, MA
@@ -113,7 +113,7 @@ def train_all(args: argparse.Namespace, configs: list[RunConfig], folder: Path) 
         tell(args, f"{label}, about {plan.duration(plan.estimate(configs[index:], folder))} until all is done")
         try:
             found = result(train_next(config, folder, label, args))
-            tell(args, f"{found.status} after {found.seconds} s, steps to the level: {found.first}")
+            tell(args, f"{found['status']} after {found['seconds']} s, steps to the level: {found['steps to level']}")
         except Exception as error:  # whatever it is: the runs after it may take all night and do not depend on it
             failed[name] = error
     return failed
@@ -135,20 +135,20 @@ def results(names: list[str], runs: list[Run], out: Path) -> Iterator[Table | st
         path.parent.mkdir(parents=True, exist_ok=True)
         yield f"written: {draw([response_plot(filters), theorem_plot(filters)], path)}"
     if runs:
-        yield results_table(runs, "first", "published", "accuracy", "loss")
+        yield results_table(runs, "steps to level", "paper", "validation accuracy", "best validation loss")
         yield "written: " + " and ".join(map(str, write_report(runs, out)))
 
 
 def results_table(runs: list[Run], *columns: str) -> Table:
-    """One line per run, beside the paper's number; `columns` are fields of a `Result`."""
+    """One line per run, beside the paper's number; `columns` are headings of `result`."""
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column(HEADINGS.label, overflow="fold")
+    table.add_column("run", overflow="fold")
     for name in columns:
-        table.add_column(getattr(HEADINGS, name), justify="right", no_wrap=True)
+        table.add_column(name, justify="right", no_wrap=True)
     for run in runs:
         found = result(run)
-        label = found.label if found.label == run.name else f"{run.task}, {found.label}"
-        table.add_row(label, *(getattr(found, name) for name in columns))
+        label = found["run"] if found["run"] == run.name else f"{run.task}, {found['run']}"
+        table.add_row(label, *(found[name] for name in columns))
     return table
 
 

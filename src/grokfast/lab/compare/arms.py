@@ -1,11 +1,14 @@
-"""The paper's arms over seeds, published beside measured, as rows of text."""
+"""The paper's arms over seeds, published beside measured, as rows of text: steps and values, ablations, costs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from grokfast.lab import filters
+from grokfast.lab.compare.results import table_of
 from grokfast.lab.compare.seeds import Arm, make_arms, mean, spread
-from grokfast.lab.paper.published import Published, arms_of
+from grokfast.lab.paper.experiments import EXPERIMENTS, Experiment
+from grokfast.lab.paper.published import arms_of, published_of, request_key
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import Crossing, best, first_crossing, reaches
 from grokfast.lab.tasks import TASKS
@@ -30,8 +33,7 @@ def arm_rows(arms: Sequence[Arm]) -> list[list[str]]:
 
 def arm_columns(arm: Arm, arms: Sequence[Arm]) -> dict[str, str]:
     run, whole = arm.runs[0], whole_runs(arm.runs)
-    published = published_of(arm)
-    headlines = headlines_of(arm)
+    published, headlines = published_of(run.settings), headlines_of(arm)
     # The paper's number stands beside what it can be compared with.
     elsewhere = {headline.published for headline in headlines}
     found = {
@@ -40,7 +42,7 @@ def arm_columns(arm: Arm, arms: Sequence[Arm]) -> dict[str, str]:
         "runs": count_text(arm),
         f"steps to {run.level:g}": str(arm.steps()),
         "for good": str(spread([run.crossing("stable") for run in whole])),
-        "paper: steps": arm.paper.steps_text if arm.paper is not None else "",
+        "paper: steps": published.steps_text,
         "final accuracy": mean(run.rows[-1].val_accuracy for run in whole).text(3),
         "best accuracy": best_text(whole, "accuracy"),
         "paper: accuracy": "" if "accuracy" in elsewhere else number(published.accuracy),
@@ -59,10 +61,6 @@ def count_text(arm: Arm) -> str:
     if not open:
         return str(len(arm.runs))
     return f"{len(arm.runs)} (unfinished)" if open == len(arm.runs) else f"{len(arm.runs)} ({open} unfinished)"
-
-
-def published_of(arm: Arm) -> Published:
-    return (arm.paper.published if arm.paper is not None else None) or Published("")
 
 
 def headlines_of(arm: Arm) -> list[Headline]:
@@ -93,21 +91,15 @@ def steps_to_best_of(arm: Arm, arms: Sequence[Arm]) -> str:
     base = next((other for other in arms if other.name == "Baseline"), None)
     if base is None or base.key == arm.key:
         return ""
-    found = crossings_of_best(arm.runs, base.runs)
+    best_of_seed = {run.loop["seed"]: best(run.rows, run.measure) for run in base.runs}
+    targets = [(run, best_of_seed.get(run.loop["seed"])) for run in arm.runs]
+    found = [crossing_of(run, target.value) for run, target in targets if target is not None]
     few = f" [{len(found)} of {len(arm.runs)} runs]" if 0 < len(found) < len(arm.runs) else ""
     return str(spread(found)) + few
 
 
-def crossings_of_best(runs: Sequence[Run], base: Sequence[Run]) -> list[Crossing]:
-    by_seed = {run.loop["seed"]: run for run in base}
-    found: list[Crossing] = []
-    for run in runs:
-        other = by_seed.get(run.loop["seed"])
-        target = None if other is None else best(other.rows, run.measure)
-        if target is not None:
-            rows = run.rows
-            found.append(first_crossing([row.step for row in rows], reaches(rows, target.value, run.measure)))
-    return found
+def crossing_of(run: Run, value: float) -> Crossing:
+    return first_crossing([row.step for row in run.rows], reaches(run.rows, value, run.measure))
 
 
 # The short table ----------------------------------------------------------------------------------------------------
@@ -122,13 +114,79 @@ def summary_rows(arms: Sequence[Arm]) -> list[list[str]]:
 
 def summary_row(arm: Arm) -> list[str]:
     run, headline = arm.runs[0], next(iter(headlines_of(arm)), None)
+    published = published_of(run.settings)
     if headline is None:
-        told = [f"steps to {run.level:g}", str(arm.steps()), arm.paper.steps_text if arm.paper is not None else ""]
+        told = [f"steps to {run.level:g}", str(arm.steps()), published.steps_text]
     else:
-        paper = number(getattr(published_of(arm), headline.published))
+        paper = number(getattr(published, headline.published))
         told = [headline.words, headline_text(whole_runs(arm.runs), headline), paper]
     return [run.task, arm.name, f"{run.weight_decay:g}", count_text(arm), *told]
 
 
 def number(value: float | None) -> str:
     return "" if value is None else f"{value:g}"
+
+
+# Ablations ------------------------------------------------------------------------------------------------------------
+
+# The paper shows them as curves and states no steps, so nothing published stands beside them.
+ABLATIONS = tuple(experiment for experiment in EXPERIMENTS if experiment.budget is not None)
+
+
+def ablation_rows(runs: Sequence[Run], experiment: Experiment) -> list[list[str]]:
+    """The headings and a line for each value that was run; [] where fewer than three were."""
+    found = arms_of_experiment(runs, experiment)
+    return table_of([ablation_row(arm) for arm in found]) if len(found) > 2 else []
+
+
+def ablation_runs(runs: Sequence[Run]) -> list[Run]:
+    """The runs that these tables are of."""
+    return [run for experiment in ABLATIONS for arm in arms_of_experiment(runs, experiment) for run in arm.runs]
+
+
+def arms_of_experiment(runs: Sequence[Run], experiment: Experiment) -> list[Arm]:
+    """The arms of an experiment that have runs; a value that is varied and the same one by default are one arm."""
+    known = {arm.key: arm for arm in make_arms(runs)}
+    return [known[key] for key in dict.fromkeys(map(request_key, experiment.requests)) if key in known]
+
+
+def ablation_row(arm: Arm) -> dict[str, str]:
+    run = arm.runs[0]
+    return {
+        "filter": filters.describe_plain(run.settings["filter"]),
+        "weight decay": f"{run.weight_decay:g}",
+        "runs": count_text(arm),
+        "steps to the level": str(arm.steps()),
+        "best accuracy": best_text(whole_runs(arm.runs), "accuracy"),
+    }
+
+
+# Costs ----------------------------------------------------------------------------------------------------------------
+
+MEASURED = ("seconds to it", "ms per step, evaluations included", "peak memory, MB", "filter's state, MB")
+PUBLISHED = ("paper: seconds", "paper: ms per step", "paper: memory, MB")
+
+
+def cost_rows(arms: Sequence[Arm]) -> list[list[str]]:
+    return table_of([cost_row(arm) for arm in arms])
+
+
+def cost_row(arm: Arm) -> dict[str, str]:
+    measured = zip(*map(run_costs, arm.runs), strict=True)
+    found = published_of(arm.runs[0].settings).costs
+    paper = (None, None, None) if found is None else (found.seconds, 1e3 * found.step_seconds, found.memory_mb)
+    return {
+        "arm": arm.title,
+        "steps to the level": str(arm.steps()),
+        **{name: mean(values).text(3) for name, values in zip(MEASURED, measured, strict=True)},
+        **{name: mean([value]).text(3) for name, value in zip(PUBLISHED, paper, strict=True)},
+    }
+
+
+def run_costs(run: Run) -> tuple[float | None, ...]:
+    """Seconds to the level, milliseconds per step, memory in megabytes: of the process and of the filter."""
+    rows, summary, step = run.rows, run.summary or {}, run.crossing().step
+    seconds = next((row.seconds for row in rows if row.step == step), None)
+    latency = 1e3 * rows[-1].seconds / rows[-1].step
+    sizes = (summary.get(key) for key in ("peak_memory_bytes", "filter_bytes"))
+    return seconds, latency, *(None if size is None else size / 2**20 for size in sizes)

@@ -42,9 +42,9 @@ class Arm(NamedTuple):
             return f"{self.name}, seed {self.runs[0].loop['seed']}" + (", unfinished" if open else "")
         return f"{self.name}, {len(self.runs)} seeds" + (f" ({open} unfinished)" if open else "")
 
-    def steps(self, kind: Kind = "first") -> Spread:
+    def steps(self) -> Spread:
         """How many steps its runs take to the level."""
-        return spread_of([steps_of(run, kind) for run in self.runs])
+        return spread_of([steps_of(run) for run in self.runs])
 
 
 def make_arms(runs: Iterable[Run]) -> list[Arm]:
@@ -59,11 +59,6 @@ def make_arms(runs: Iterable[Run]) -> list[Arm]:
         Arm(key, name, find_arm(count[0].settings), count, rest)
         for name, (key, (count, rest)) in zip(names, kept.items(), strict=True)
     ]
-
-
-def counted(runs: Iterable[Run]) -> list[Run]:
-    """The run of each seed that counts, in the order of the seeds."""
-    return choose(runs)[0]
 
 
 def choose(runs: Iterable[Run]) -> tuple[list[Run], list[tuple[Run, str]]]:

@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from grokfast.lab.tasks import TASKS
 
 MOST = 12  # values of an axis of a table; more of them are put into bins
 BINS = 6
-OFF = 0.1
 ALWAYS = ("filter", "optim.weight_decay")  # the numbers that are said of every recommendation
 
 
@@ -75,32 +74,6 @@ class Axis(NamedTuple):
         return next(i for i, (_, high) in enumerate(self.bins) if value <= high)
 
 
-class Grid(NamedTuple):
-    """The best candidate for each pair of values of two axes; None where there is none."""
-
-    x: Axis
-    y: Axis
-    cells: list[list[Candidate | None]]  # [y][x]
-
-
-class Sensitivity(NamedTuple):
-    """How many more steps it takes beside the best, as a fraction, with 10% less and 10% more; None: not measured."""
-
-    axis: str
-    best: float
-    less: float | None
-    more: float | None
-
-
-class Verdict(NamedTuple):
-    """The best candidate, and what speaks against taking it for granted."""
-
-    best: Candidate
-    second: Candidate | None
-    edges: dict[str, Literal["lowest", "highest"]]  # axes on which nothing was tried beyond the best
-    overlap: bool | None  # whether the second best has seeds as fast as some of the best's; None with too few seeds
-
-
 # Runs ---------------------------------------------------------------------------------------------------------------
 
 
@@ -108,32 +81,29 @@ def find_families(runs: Sequence[Run]) -> list[Family]:
     """The families among runs of one task, judged at one level."""
     alike: dict[str, list[Run]] = {}
     for run in runs:
-        alike.setdefault(everything_else(run), []).append(run)
+        keys = keys_of_numbers(run).values()
+        rest = {key: value for key, value in experiment_settings(run).items() if key not in keys}
+        alike.setdefault(repr((rest, sorted(keys))), []).append(run)
     return [family for members in alike.values() if (family := make_family(members)) is not None]
 
 
 def make_family(runs: Sequence[Run]) -> Family | None:
     """Runs that share everything but numbers, by these; None where no number has three values."""
-    arms = make_arms(runs)
-    found = [numbers(arm.runs[0]) for arm in arms]
-    axes = varied(found)
-    if not any(len({values[name] for values in found}) > 2 for name in axes):
+    arms, keys, run = make_arms(runs), keys_of_numbers(runs[0]), runs[0]
+    settings = [experiment_settings(arm.runs[0]) for arm in arms]
+    found = [{name: known[key] for name, key in keys.items()} for known in settings]
+    counts = {name: len({values[name] for values in found}) for name in keys}
+    axes = [name for name, count in counts.items() if count > 1]
+    if max(counts.values(), default=0) < 3:
         return None
     ranked = rank(
         Candidate({name: values[name] for name in axes}, [steps_of(run) for run in arm.runs])
         for arm, values in zip(arms, found, strict=True)
     )
-    run = arms[0].runs[0]
-    said = [name for name, key in keys_of_numbers(run).items() if key.startswith(ALWAYS) and name not in axes]
+    said = [name for name, key in keys.items() if key.startswith(ALWAYS) and name not in axes]
     level = f"validation {run.measure} {run.level:g}"
     fixed = {name: found[0][name] for name in said}
     return Family(run.task, run.filter, level, ranked, fixed, sum(len(arm.runs) for arm in arms))
-
-
-def numbers(run: Run) -> dict[str, float]:
-    """What may be varied in a run."""
-    settings = experiment_settings(run)
-    return {name: settings[key] for name, key in keys_of_numbers(run).items()}
 
 
 def keys_of_numbers(run: Run) -> dict[str, str]:
@@ -145,26 +115,10 @@ def keys_of_numbers(run: Run) -> dict[str, str]:
     found: dict[str, str] = {}
     for key, value in settings.items():
         part, _, name = key.rpartition(".")
-        if is_number(value) and (key in learning or part in ("", "filter", "optim")):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if number and (key in learning or part in ("", "filter", "optim")):
             found[f"filter_{name}" if part == "filter" and name in shared else name] = key
     return found
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def everything_else(run: Run) -> str:
-    """What runs of one family have in common, as text."""
-    varying = keys_of_numbers(run).values()
-    rest = {key: value for key, value in experiment_settings(run).items() if key not in varying}
-    return repr((rest, sorted(varying)))
-
-
-def varied(found: Sequence[Mapping[str, float]]) -> list[str]:
-    """The numbers in which settings differ."""
-    names = dict.fromkeys(name for values in found for name in values)
-    return [name for name in names if len({values[name] for values in found}) > 1]
 
 
 # Candidates ---------------------------------------------------------------------------------------------------------
@@ -190,9 +144,8 @@ def importance(candidates: Sequence[Candidate], name: str) -> float:
     places = np.array([axis.place(candidate.values[name]) for candidate in candidates])
     steps = np.array([candidate.steps.median.value for candidate in candidates])
     known = steps[np.isfinite(steps)]
-    logs = np.log(
-        np.clip(steps, 1.0, known.max() if len(known) else 1.0)
-    )  # one that diverged is as slow as the slowest
+    # One that diverged is as slow as the slowest.
+    logs = np.log(np.clip(steps, 1.0, known.max(initial=1.0)))
     explained = np.array([logs[places == place].mean() for place in places])
     return float(explained.var() / logs.var()) if np.ptp(logs) > 0 else 0.0
 
@@ -202,14 +155,13 @@ def by_importance(candidates: Sequence[Candidate]) -> list[str]:
     return sorted(candidates[0].values, key=lambda name: -importance(candidates, name))
 
 
-def make_grid(candidates: Sequence[Candidate], x: str, y: str) -> Grid:
-    """Two axes of ranked candidates, with whatever else was varied at its best for each pair."""
-    across, down = make_axis(candidates, x), make_axis(candidates, y)
-    cells: list[list[Candidate | None]] = [[None] * len(across.bins) for _ in down.bins]
+def make_grid(candidates: Sequence[Candidate], x: Axis, y: Axis) -> list[list[Candidate | None]]:
+    """The best of ranked candidates for each pair of values of two axes, [y][x]; None where there is none."""
+    cells: list[list[Candidate | None]] = [[None] * len(x.bins) for _ in y.bins]
     for candidate in candidates:
-        row, column = cells[down.place(candidate.values[y])], across.place(candidate.values[x])
+        row, column = cells[y.place(candidate.values[y.name])], x.place(candidate.values[x.name])
         row[column] = row[column] or candidate
-    return Grid(across, down, cells)
+    return cells
 
 
 def coordinate(name: str, value: float) -> float:
@@ -221,19 +173,21 @@ def coordinate(name: str, value: float) -> float:
     return 1 / (1 - value) if name == "alpha" and value < 1 else value
 
 
-def sensitivity(candidates: Sequence[Candidate], name: str, *, off: float = OFF) -> Sensitivity:
-    """How much worse it gets beside the best of ranked candidates along one axis, the others as they are there."""
+def ten_percent_off(candidates: Sequence[Candidate], name: str) -> tuple[float | None, float | None]:
+    """How many more steps it takes beside the best of ranked candidates, as a fraction, with 10% less and 10% more.
+
+    The other numbers are those of the best. None: not measured.
+    """
     best = candidates[0]
     others = {key: value for key, value in best.values.items() if key != name}
     line = [c for c in candidates if all(c.values[key] == value for key, value in others.items())]
     points = sorted(((coordinate(name, c.values[name]), c) for c in line), key=lambda point: point[0])
     here = coordinate(name, best.values[name])
-    less, more = (relative(between(points, here * factor), best) for factor in (1 - off, 1 + off))
-    return Sensitivity(name, best.values[name], *((less, more) if here else (None, None)))
-
-
-def relative(steps: float | None, best: Candidate) -> float | None:
-    return None if steps is None or not best.reached else steps / best.steps.median.value - 1
+    if not here or not best.reached:
+        return None, None
+    less, more = between(points, 0.9 * here), between(points, 1.1 * here)
+    median = best.steps.median.value
+    return None if less is None else less / median - 1, None if more is None else more / median - 1
 
 
 def between(points: Sequence[tuple[float, Candidate]], x: float) -> float | None:
@@ -248,16 +202,11 @@ def between(points: Sequence[tuple[float, Candidate]], x: float) -> float | None
     return None
 
 
-def judge(candidates: Sequence[Candidate]) -> Verdict | None:
-    """What ranked candidates recommend; None where not one of them reached the level."""
-    best, second = candidates[0], candidates[1] if len(candidates) > 1 else None
-    if not best.reached:
-        return None
+def find_edges(candidates: Sequence[Candidate]) -> dict[str, Literal["lowest", "highest"]]:
+    """The axes on which nothing was tried beyond the best of ranked candidates."""
     edges: dict[str, Literal["lowest", "highest"]] = {}
-    for name, value in best.values.items():
+    for name, value in candidates[0].values.items():
         values = [candidate.values[name] for candidate in candidates]
         if value in (min(values), max(values)):
             edges[name] = "lowest" if value == min(values) else "highest"
-    if second is None or min(len(best.taken), len(second.taken)) < 2:
-        return Verdict(best, second, edges, None)
-    return Verdict(best, second, edges, second.steps.low.value <= best.steps.high.value)
+    return edges

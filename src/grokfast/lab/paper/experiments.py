@@ -23,15 +23,10 @@ class Experiment(NamedTuple):
     where: str
     requests: tuple[Request, ...]  # one for each curve of a figure or row of a table
     seeds: int = 1  # the paper shows one run of each, but for the trajectories
-    budget: int | None = None  # in steps, where the paper does not say how a run ends; None: the task's
+    budget: int | None = None  # of an ablation, in steps: the paper does not say how its runs end; None: the task's
     extra_steps: int | None = None
     snapshots: int | None = None
     gradients: int | None = None
-
-    @property
-    def is_ablation(self) -> bool:
-        """Whether it tries several values of one thing."""
-        return self.budget is not None
 
 
 UNTIL = {"modmul": 0.95}  # the other tasks are judged by their whole curves
@@ -156,12 +151,8 @@ def configuration(experiment: Experiment, request: Request, seed: int, asked: di
     told = request.get("filter") is None or request_key(request) in known_arms()
     own = {"until": UNTIL.get(request.task), "steps": None if told else experiment.budget}
     own |= {name: getattr(experiment, name) for name in ("extra_steps", "snapshots", "gradients")}
-    given = {name: value for name, value in {**own, **drop_none(asked)}.items() if value is not None}
-    return resolve(request.having(seed=seed, **given))
-
-
-def drop_none(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
+    own |= {name: value for name, value in asked.items() if value is not None}
+    return resolve(request.having(seed=seed, **{name: value for name, value in own.items() if value is not None}))
 
 
 def demo_configs(*, quick: bool = False) -> list[RunConfig]:

@@ -35,6 +35,13 @@ class Published(NamedTuple):
     costs: Costs | None = None
     distances: tuple[Distance, Distance, Distance] | None = None  # AB, BC, AC of Table 2
 
+    @property
+    def steps_text(self) -> str:
+        """What the paper says of the steps to the level."""
+        if not self.converged:
+            return "not converged"
+        return f"{self.steps:,}" if self.steps else ""
+
 
 class PaperArm(NamedTuple):
     """One row of a table of the paper, or a control of ours beside it."""
@@ -47,15 +54,6 @@ class PaperArm(NamedTuple):
     @property
     def task(self) -> str:
         return self.request.task
-
-    @property
-    def steps_text(self) -> str:
-        """What the paper says of the steps to the level."""
-        if self.published is None:
-            return ""
-        if not self.published.converged:
-            return "not converged"
-        return f"{self.published.steps:,}" if self.published.steps else ""
 
 
 # Table 2 is headed "l2 Distances (x1000)". They cannot be l2 norms of any scale: AC is longer than AB + BC in both
@@ -120,6 +118,12 @@ def arms_of(task: str) -> list[PaperArm]:
 def find_arm(settings: dict[str, Any]) -> PaperArm | None:
     """The arm that a run repeats, whatever its seed and length; None if it is another experiment."""
     return known_arms().get(experiment_key(settings))
+
+
+def published_of(settings: dict[str, Any]) -> Published:
+    """What the paper reports of a run's experiment, if anything."""
+    arm = find_arm(settings)
+    return (None if arm is None else arm.published) or Published("")
 
 
 def request_key(request: Request) -> str:

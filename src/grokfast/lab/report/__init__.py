@@ -10,26 +10,27 @@ from grokfast.lab.compare.results import comparable_runs
 from grokfast.lab.compare.seeds import by_task
 from grokfast.lab.report.curves import task_plots
 from grokfast.lab.report.draw_matplotlib import draw
-from grokfast.lab.report.page.page import write_page
+from grokfast.lab.report.page.page import page
 from grokfast.lab.report.pictures import Picture
 from grokfast.lab.report.plots import filter_plots, gradient_plots, weight_plots
 from grokfast.lab.report.sweeps import sweep_plots
 from grokfast.lab.runs.directory import Run
+from grokfast.lab.runs.files import write_atomically
 
 
 def write_report(runs: Sequence[Run], out: Path, *, level: float | None = None) -> tuple[Path, Path]:
     """Write the page to `out` and the curves to a PNG beside it; runs that cannot be read are named on the page.
 
-    Args:
-        runs: of any tasks.
-        out: where the page goes.
-        level: at which to judge all runs; by default the one they stopped at, or that of their task.
+    All runs are judged at `level`; by default at the one they stopped at, or that of their task.
     """
     readable, unreadable = comparable_runs(runs)
     tasks = by_task(readable, level)
-    page = write_page(tasks, out, unreadable=unreadable)
+    if not tasks:
+        raise ValueError("a report needs at least one run, got none")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(out, page(tasks, unreadable).encode())
     picture = out.with_name("curves.png" if out.stem == "index" else f"{out.stem}.png")
-    return page, draw(task_plots(tasks.values()), picture)
+    return out, draw(task_plots(tasks.values()), picture)
 
 
 def write_figures(

@@ -1,18 +1,31 @@
-"""Accuracy and loss over training steps, arm by arm."""
+"""Accuracy and loss over training steps, arm by arm: the median over seeds with a band, thinned for the screen."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from grokfast.lab.compare.seeds import Arm, make_arms
-from grokfast.lab.report.groups import FAINT_POINTS, band, select_groups
 from grokfast.lab.report.pictures import COLOURS, Panel, Plot, Series, picture_name
 from grokfast.lab.runs.directory import Run
+from grokfast.lab.runs.metrics import Row
 
 MOST = 2 * len(COLOURS)  # curves that can be told apart; beyond that the rest is grey
+POINTS = 240  # of a curve in a page: about what a screen shows, few enough for a small file
+FAINT_POINTS = 60  # of one among many
+Curve = NDArray[np.float32]
+
+
+class Band(NamedTuple):
+    """A curve over steps: the median over seeds, the lowest and the highest."""
+
+    steps: NDArray[np.int64]
+    middle: Curve
+    low: Curve
+    high: Curve
 
 
 def task_plots(tasks: Iterable[Sequence[Run]]) -> list[Plot]:
@@ -32,7 +45,7 @@ def curves_plot(arms: Sequence[Arm], task: str) -> Plot:
 def curve_series(arms: Sequence[Arm], what: str) -> list[Series]:
     """Validation with its band, training dashed, and a mark at each crossing."""
     found: list[Series] = []
-    arms, others = select_groups(arms, MOST)
+    arms, others = select_groups(arms)
     for i, arm in enumerate(arms):
         train, val = band(arm, f"train_{what}"), band(arm, f"val_{what}")
         if train is not None:
@@ -52,22 +65,66 @@ def faint_series(arms: Sequence[Arm], what: str, number: int) -> list[Series]:
     bands = [found for arm in arms if (found := band(arm, f"val_{what}", points=FAINT_POINTS)) is not None]
     if not bands:
         return []
-    steps, values = (np.concatenate([append_gap(b[i]) for b in bands]) for i in (0, 1))
+    steps, values = (np.concatenate([[*b[i], np.nan] for b in bands]).astype(np.float32) for i in (0, 1))
     named = what == "accuracy" or all(band(arm, "val_accuracy") is None for arm in arms)
     return [Series(number, f"{len(bands)} others", steps, values, "faint", named=named)]
 
 
-def append_gap(values: Any) -> Any:
-    return np.append(values, np.nan).astype(np.float32)
-
-
 def crossing_marks(arm: Arm, what: str) -> list[tuple[int, float]]:
     """Where each run first reached its level, on the curve of `what`."""
-    found: list[tuple[int, float]] = []
-    for run in arm.runs:
-        step = run.crossing().step
-        row = next((row for row in run.rows if row.step == step), None)
-        value = getattr(row, f"val_{what}") if row is not None else None
-        if step is not None and value is not None:
-            found.append((step, value))
-    return found
+    crossed = [(run.crossing().step, run.rows) for run in arm.runs]
+    values = [(row.step, getattr(row, f"val_{what}")) for step, rows in crossed for row in rows if row.step == step]
+    return [(step, value) for step, value in values if value is not None]
+
+
+def select_groups(arms: Sequence[Arm]) -> tuple[list[Arm], list[Arm]]:
+    """The arms to show, baselines and the paper's arms first, then the fastest; and the others; in their order."""
+
+    def rank(arm: Arm) -> tuple[bool, tuple[bool, float, float]]:
+        return arm.paper is None and arm.runs[0].filter is not None, arm.steps().order
+
+    kept = {arm.key for arm in sorted(arms, key=rank)[:MOST]}
+    return [arm for arm in arms if arm.key in kept], [arm for arm in arms if arm.key not in kept]
+
+
+def band(arm: Arm, field: str, *, points: int = POINTS) -> Band | None:
+    """The curve of one field of the rows in at most so many points; None where the runs do not have it.
+
+    A run that stopped when it had reached its level keeps its last value, as early stopping would. One that is not
+    finished has no value beyond its end.
+    """
+    curves = [(run, *curve) for run in arm.runs if (curve := curve_of(run.rows, field)) is not None]
+    if not curves:
+        return None
+    steps = np.unique(np.concatenate([steps for _, steps, _ in curves]))
+    ends = [y[-1] if run.status == "complete" and run.loop["until"] is not None else np.nan for run, _, y in curves]
+    table = np.stack([np.interp(steps, x, y, np.nan, end) for (_, x, y), end in zip(curves, ends, strict=True)])
+    known = ~np.isnan(table).all(0)
+    steps, table = steps[known], table[:, known]
+    middle, low, high = np.nanmedian(table, 0), np.nanmin(table, 0), np.nanmax(table, 0)
+    reached = [step for run in arm.runs if (step := run.crossing().step) is not None]
+    kept = thin(steps, middle, points, always=np.searchsorted(steps, reached).clip(0, len(steps) - 1))
+    return Band(steps[kept], *(part[kept].astype(np.float32) for part in (middle, low, high)))
+
+
+def curve_of(rows: Sequence[Row], field: str) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
+    pairs = [(row.step, value) for row in rows if (value := getattr(row, field)) is not None and np.isfinite(value)]
+    if not pairs:
+        return None
+    steps, values = zip(*pairs, strict=True)
+    return np.array(steps), np.array(values, float)
+
+
+def thin(
+    steps: NDArray[np.int64], values: NDArray[np.float64], points: int, *, always: NDArray[np.intp]
+) -> NDArray[np.intp]:
+    """Which points to draw, dense early and sparse late: the lowest and the highest of each stretch, and both ends."""
+    if len(steps) <= points:
+        return np.arange(len(steps))
+    always = np.unique(always)[: points // 2]
+    edges = np.geomspace(max(1, steps[0]), steps[-1], (points - 2 - len(always)) // 2)
+    stretch = np.searchsorted(edges, steps)
+    order = np.lexsort((values, stretch))  # by stretch, then by value
+    first = np.flatnonzero(np.diff(stretch[order], prepend=-1))
+    last = np.append(first[1:], len(steps)) - 1
+    return np.unique(np.concatenate([order[first], order[last], always, [0, len(steps) - 1]]))

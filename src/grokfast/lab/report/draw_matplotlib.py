@@ -56,13 +56,12 @@ def draw_heat_map(axes: Axes, plot: HeatMap) -> None:
     """Log steps in colour with the numbers on it; grey where the level was not reached."""
     logs = np.array([[np.log10(t.steps) if t is not None and t.steps else np.nan for t in row] for row in plot.tiles])
     axes.pcolormesh(logs, cmap="viridis_r", edgecolors="white", linewidth=2)
-    for row, tiles in enumerate(plot.tiles):
-        for column, tile in enumerate(tiles):
-            if tile is not None and tile.steps is None:
-                axes.add_patch(Rectangle((column, row), 1, 1, facecolor=NOT_REACHED, edgecolor="white", linewidth=2))
-            if tile is not None:
-                where = (column + 0.5, row + 0.5)
-                axes.text(*where, tile.text, color=plot.ink(tile), ha="center", va="center", fontsize=8)
+    for row, column in np.ndindex(logs.shape):
+        tile = plot.tiles[row][column]
+        if tile is not None and tile.steps is None:
+            axes.add_patch(Rectangle((column, row), 1, 1, facecolor=NOT_REACHED, edgecolor="white", linewidth=2))
+        if tile is not None:
+            axes.text(column + 0.5, row + 0.5, tile.text, color=plot.ink(tile), ha="center", va="center", fontsize=8)
     axes.set_xticks([i + 0.5 for i in range(len(plot.columns))], plot.columns)
     axes.set_yticks([i + 0.5 for i in range(len(plot.rows))], plot.rows)
     axes.set(xlabel=plot.x, ylabel=plot.y)
@@ -72,11 +71,11 @@ def draw_parallel(axes: Axes, plot: Parallel) -> None:
     for i, (heights, shade, _) in enumerate(plot.strands):
         width = 3.0 if i == len(plot.strands) - 1 else 0.9
         axes.plot(heights, color=blend(shade), linewidth=width, linestyle=":" if shade is None else "-")
-    for place, beam in enumerate(plot.beams):
+    for place, ticks in enumerate(plot.beams.values()):
         axes.axvline(place, color=AXIS, linewidth=1)
-        for height, text in beam.ticks:
+        for height, text in ticks:
             axes.annotate(text, (place, height), xytext=(4, 0), textcoords="offset points", fontsize=8, va="center")
-    axes.set_xticks(range(len(plot.beams)), [beam.name for beam in plot.beams])
+    axes.set_xticks(range(len(plot.beams)), list(plot.beams))
     axes.set_yticks([])
     axes.set_xlim(-0.1, len(plot.beams) - 0.7)
 
@@ -96,8 +95,7 @@ def draw_series(axes: Axes, series: Series) -> None:
         for x, y, text in zip(series.x, series.y, series.texts, strict=False):
             axes.annotate(text, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=8)
         return
-    label = series.name if series.named else None
-    width = WIDTHS[series.style]
+    label, width = series.name if series.named else None, WIDTHS[series.style]
     line = "-." if series.again and series.style == "solid" else LINES[series.style]
     axes.plot(series.x, series.y, line, color=series.colour, linewidth=width, label=label)
     if series.low is not None:

@@ -10,18 +10,22 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from grokfast.lab.report.pictures import AXIS, NOT_REACHED, HeatMap, Panel, Parallel, Picture, Plot, Series, Tile, blend
+from grokfast.lab.report.pictures import AXIS, NOT_REACHED, HeatMap, Panel, Parallel, Picture, Plot, Series, blend
 
-DASHES = {"solid": "solid", "dashed": "dash", "dotted": "dot", "marks": "solid", "faint": "solid"}
+DASHES = {"solid": "solid", "dashed": "dash", "dotted": "dot", "faint": "solid"}
 WIDTHS = {"solid": 2.2, "dashed": 1.2, "dotted": 1.2, "faint": 0.7}
 HEIGHT = 440
 
 
 def chart(plot: Picture) -> str:
     """The plot as a division whose id is its name; the page brings the library."""
-    figure = (
-        heat_map(plot) if isinstance(plot, HeatMap) else parallel(plot) if isinstance(plot, Parallel) else lines(plot)
-    )
+    match plot:
+        case HeatMap():
+            figure = heat_map(plot)
+        case Parallel():
+            figure = parallel(plot)
+        case Plot():
+            figure = lines(plot)
     figure.update_layout(
         template="none",
         height=HEIGHT,
@@ -39,28 +43,35 @@ def chart(plot: Picture) -> str:
 def lines(plot: Plot) -> go.Figure:
     figure = make_subplots(rows=1, cols=len(plot.panels), horizontal_spacing=0.1)
     for column, panel in enumerate(plot.panels, start=1):
-        add_panel(figure, panel, column)
+        where: dict[str, Any] = {"row": 1, "col": column}
+        for trace in (trace for series in panel.series for trace in traces(series, panel)):
+            figure.add_trace(trace, **where)
+        figure.update_xaxes(type="log" if panel.log_x else "linear", title=panel.x, **where)
+        figure.update_yaxes(type="log" if panel.log_y else "linear", title=panel.y, exponentformat="power", **where)
     return figure
 
 
 def heat_map(plot: HeatMap) -> go.Figure:
     """Three maps on each other: bright fields with black letters, dark ones with white, grey ones for not reached."""
     figure, (low, high) = go.Figure(), plot.extent
-    for ink, scale in (("black", "Viridis_r"), ("white", "Viridis_r"), ("white", [[0, NOT_REACHED], [1, NOT_REACHED]])):
-        reached = scale == "Viridis_r"
-        shown = [[chosen(t, plot, ink=ink, reached=reached) for t in row] for row in plot.tiles]
+    known = [[t and (plot.ink(t), t.steps is not None) for t in row] for row in plot.tiles]
+    for ink, reached in (("black", True), ("white", True), ("white", False)):
+        shown = [
+            [tile if kind == (ink, reached) else None for tile, kind in zip(*rows, strict=True)]
+            for rows in zip(plot.tiles, known, strict=True)
+        ]
         tiles = go.Heatmap(
             x=[html.escape(text) for text in plot.columns],
             y=[html.escape(text) for text in plot.rows],
             z=[[None if t is None else math.log10(t.steps or 1.0) for t in row] for row in shown],
-            zmin=low if reached else 0,
-            zmax=max(high, low + 1e-9) if reached else 1,
+            zmin=low,
+            zmax=max(high, low + 1e-9),
             text=[["" if t is None else t.text for t in row] for row in shown],
             customdata=[["" if t is None else html.escape(t.more) for t in row] for row in shown],
             texttemplate="%{text}",
             textfont={"color": ink},
             hovertemplate="%{customdata}<extra></extra>",
-            colorscale=scale,
+            colorscale="Viridis_r" if reached else [[0, NOT_REACHED], [1, NOT_REACHED]],
             showscale=False,
             hoverongaps=False,
             xgap=2,
@@ -73,37 +84,23 @@ def heat_map(plot: HeatMap) -> go.Figure:
     return figure
 
 
-def chosen(tile: Tile | None, plot: HeatMap, *, ink: str, reached: bool) -> Tile | None:
-    fits = tile is not None and (tile.steps is not None) == reached and plot.ink(tile) == ink
-    return tile if fits else None
-
-
 def parallel(plot: Parallel) -> go.Figure:
-    figure, right = go.Figure(), len(plot.beams) - 1
+    figure = go.Figure()
     for i, (heights, shade, text) in enumerate(plot.strands):
         width = 4 if i == len(plot.strands) - 1 else 1.2
         line = {"color": blend(shade), "width": width, "dash": "dot" if shade is None else "solid"}
         hover = f"{html.escape(text)}<extra></extra>"
         figure.add_trace(go.Scatter(y=heights, mode="lines", line=line, hovertemplate=hover, showlegend=False))
-    for place, beam in enumerate(plot.beams):
-        heights, texts = zip(*beam.ticks, strict=True)
+    for place, ticks in enumerate(plot.beams.values()):
+        heights, texts = zip(*ticks, strict=True)
         look: dict[str, Any] = {"mode": "lines+markers+text", "text": texts, "textposition": "middle right"}
         look |= {"line": {"color": AXIS, "width": 1}, "hoverinfo": "skip", "showlegend": False, "cliponaxis": False}
         figure.add_trace(go.Scatter(x=[place] * len(heights), y=heights, **look))
-    names = [html.escape(beam.name) for beam in plot.beams]
-    figure.update_xaxes(tickvals=list(range(len(names))), ticktext=names, showgrid=False, zeroline=False)
-    figure.update_xaxes(range=[-0.1, right])
+    names = [html.escape(name) for name in plot.beams]
+    right, shown = len(names) - 1, {"showgrid": False, "zeroline": False}
+    figure.update_xaxes(tickvals=list(range(len(names))), ticktext=names, range=[-0.1, right], **shown)
     figure.update_yaxes(visible=False, range=[-0.06, 1.06])
     return figure
-
-
-def add_panel(figure: go.Figure, panel: Panel, column: int) -> None:
-    where: dict[str, Any] = {"row": 1, "col": column}
-    for series in panel.series:
-        for trace in traces(series, panel):
-            figure.add_trace(trace, **where)
-    figure.update_xaxes(type="log" if panel.log_x else "linear", title=panel.x, **where)
-    figure.update_yaxes(type="log" if panel.log_y else "linear", title=panel.y, exponentformat="power", **where)
 
 
 def traces(series: Series, panel: Panel) -> list[go.Scatter]:
@@ -112,10 +109,9 @@ def traces(series: Series, panel: Panel) -> list[go.Scatter]:
     hover = f"{name}<br>{panel.y} %{{y:.4g}}<br>{panel.x} %{{x:,.4g}}<extra></extra>"
     if series.style == "marks":
         look = {"color": series.colour, "size": 9, "symbol": "circle-open", "line": {"width": 2}}
-        texts: dict[str, Any] = {"text": list(series.texts), "textposition": "top center"} if series.texts else {}
-        mode = "markers+text" if texts else "markers"
-        marks = go.Scatter(x=list(series.x), y=list(series.y), mode=mode, marker=look, hovertemplate=hover, **common)
-        return [marks.update(texts)]
+        common |= {"text": list(series.texts), "textposition": "top center", "hovertemplate": hover}
+        mode = "markers+text" if series.texts else "markers"
+        return [go.Scatter(x=list(series.x), y=list(series.y), mode=mode, marker=look, **common)]
     dash = "dashdot" if series.again and series.style == "solid" else DASHES[series.style]
     line = {"color": series.colour, "dash": dash, "width": WIDTHS[series.style]}
     shown = {**common, "showlegend": series.named}

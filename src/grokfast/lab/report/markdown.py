@@ -6,9 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grokfast.lab.analysis.weights import products_by_model
-from grokfast.lab.compare.ablations import ABLATIONS, ablation_rows, ablation_runs
-from grokfast.lab.compare.arms import SUMMARY, arm_rows, paper_arms, summary_rows
-from grokfast.lab.compare.costs import cost_rows
+from grokfast.lab.compare.arms import (
+    ABLATIONS,
+    SUMMARY,
+    ablation_rows,
+    ablation_runs,
+    arm_rows,
+    cost_rows,
+    paper_arms,
+    summary_rows,
+)
 from grokfast.lab.compare.distances import distance_rows
 from grokfast.lab.compare.names import enumerate_words, label
 from grokfast.lab.compare.seeds import Arm, by_task
@@ -40,9 +47,9 @@ TIMES = (
 )
 
 
-def results_page(runs: Sequence[Run], pictures: Sequence[Path] = (), *, level: float | None = None) -> str:
+def results_page(runs: Sequence[Run], pictures: Sequence[Path] = ()) -> str:
     """One table for each task that has runs of the paper's arms, with the pictures drawn of it; empty without any."""
-    tasks = in_order(runs, level)
+    tasks = in_order(runs)
     arms = {task: found for task, members in tasks.items() if (found := paper_arms(members))}
     if not arms:
         return ""
@@ -58,15 +65,15 @@ def results_page(runs: Sequence[Run], pictures: Sequence[Path] = (), *, level: f
     return "\n".join([INTRODUCTION, *parts])
 
 
-def in_order(runs: Sequence[Run], level: float | None = None) -> dict[str, list[Run]]:
+def in_order(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Runs by task, judged at one level, in the order of the tasks."""
-    found, order = by_task(runs, level), list(TASKS)
+    found, order = by_task(runs), list(TASKS)
     return dict(sorted(found.items(), key=lambda pair: order.index(pair[0]) if pair[0] in order else len(order)))
 
 
-def summary_table(runs: Sequence[Run], *, level: float | None = None) -> str:
+def summary_table(runs: Sequence[Run]) -> str:
     """The few arms that tell the story, each by the number that the paper gives of its task."""
-    rows = [row for members in in_order(runs, level).values() for row in summary_rows(paper_arms(members))]
+    rows = [row for members in in_order(runs).values() for row in summary_rows(paper_arms(members))]
     return as_markdown([SUMMARY, *rows])
 
 

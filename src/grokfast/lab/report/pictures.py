@@ -88,13 +88,6 @@ class HeatMap(NamedTuple):
         return "white" if tile.steps is None or math.log10(tile.steps) - low > 0.55 * (high - low) else "black"
 
 
-class Beam(NamedTuple):
-    """A vertical axis of parallel coordinates, with texts at heights in [0, 1]."""
-
-    name: str
-    ticks: list[tuple[float, str]]
-
-
 class Strand(NamedTuple):
     """One setting across all beams; its shade goes from 0, the fastest, to 1, and is None for not reached."""
 
@@ -108,7 +101,7 @@ class Parallel(NamedTuple):
 
     name: str
     title: str
-    beams: list[Beam]
+    beams: dict[str, list[tuple[float, str]]]  # the vertical axes by name, with texts at heights in [0, 1]
     strands: list[Strand]
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 import grokfast
 from grokfast.lab.analysis.frequency import response
-from grokfast.lab.analysis.spectrum import UpdateGain, filtered_spectra, measured_gain, update_gain
-from grokfast.lab.analysis.trajectory import deviation, distances, project
+from grokfast.lab.analysis.spectrum import filtered_spectra, measured_gain, update_gain
+from grokfast.lab.analysis.trajectory import distances, project
 from grokfast.lab.analysis.weights import Products
 from grokfast.lab.compare.names import label
 from grokfast.lab.filters import describe, known_filter
@@ -19,9 +19,7 @@ from grokfast.lab.report.pictures import COLOURS, Panel, Plot, Series
 from grokfast.lab.runs.directory import Run, RunError
 
 MOST = 2 * len(COLOURS)  # spectra in one page
-SEGMENT = 1024  # of spectra: shorter ones do not reach below the cutoff of the paper's filters
 FLOOR = 1e-3  # of gains in pictures: a zero of a filter would stretch the axis without end
-Made = TypeVar("Made")
 
 
 def filter_plots(runs: Sequence[Run]) -> list[Plot]:
@@ -55,7 +53,7 @@ def theorem_plot(filters: Sequence[grokfast.Filter]) -> Plot:
     """Appendix A in numbers: the filter multiplies the updates of SGD with momentum by 1 + H."""
     found: list[Series] = []
     for i, filter in enumerate(filters):
-        gain, name = measured_theorem(filter), describe(filter)
+        gain, name = update_gain(filter), describe(filter)
         shown = np.unique(np.geomspace(1, len(gain.frequency) - 1, 400).astype(int))
         every = slice(1, None, max(1, len(gain.frequency) // 40))
         found.append(Series(i, name, gain.frequency[shown], np.abs(gain.theory[shown])))
@@ -64,27 +62,21 @@ def theorem_plot(filters: Sequence[grokfast.Filter]) -> Plot:
     return Plot("theorem", title, [Panel("cycles per step", "updates with / without the filter", found, log_y=True)])
 
 
-@functools.lru_cache(maxsize=16)
-def measured_theorem(filter: grokfast.Filter) -> UpdateGain:
-    return update_gain(filter, momentum=0.9)
-
-
 def gradient_plots(runs: Sequence[Run]) -> list[Plot]:
     """Spectra of the first runs that recorded gradients and are long enough to have a spectrum."""
-    found = [attempt(spectrum_plot, run) for run in [run for run in runs if run.loop["gradients"]][:MOST]]
-    plots = [plot for plot in found if plot is not None]
+    plots = make_each(spectrum_plot, [run for run in runs if run.loop["gradients"]][:MOST])
     return [plot._replace(name=f"spectrum-{i}") for i, plot in enumerate(plots)]
 
 
 def spectrum_plot(run: Run) -> Plot:
     """Power of the sampled gradients over frequency by phase of training; the filter's gain, measured and in theory."""
     spectra: list[Series] = []
-    for i, (name, phase) in enumerate(filtered_spectra(run, segment=SEGMENT).items()):
+    for i, (name, phase) in enumerate(filtered_spectra(run).items()):
         spectra.append(Series(i, name, phase.before.frequency, phase.before.density))
         spectra.append(Series(i, name, phase.after.frequency, phase.after.density, "dashed", named=False))
     panels = [Panel("cycles per step", "power before (solid) and after the filter", spectra, log_y=True)]
     if known_filter(run.settings["filter"]) is not None:
-        gain, number = measured_gain(run, segment=SEGMENT), len(spectra) // 2
+        gain, number = measured_gain(run), len(spectra) // 2
         theory = Series(number, "|1 + H|² in theory", gain.frequency, gain.theory)
         measured = Series(number + 1, "measured", gain.frequency, gain.measured, "dotted")
         panels.append(Panel("cycles per step", "power after / before", [theory, measured], log_y=True))
@@ -93,7 +85,7 @@ def spectrum_plot(run: Run) -> Plot:
 
 def weight_plots(weights: Sequence[Products]) -> list[Plot]:
     """Trajectories, those of one model together."""
-    plots = [plot for known in weights if (plot := attempt(trajectory_plot, known)) is not None]
+    plots = make_each(trajectory_plot, weights)
     return [plot._replace(name=f"trajectories-{i}") if i else plot for i, plot in enumerate(plots)]
 
 
@@ -101,13 +93,12 @@ def trajectory_plot(known: Products) -> Plot:
     """Paths of the weights in the plane of most variance, with the states A, B and C; how far they get over time."""
     paths: list[Series] = []
     far: list[Series] = []
-    for i, (run, steps, points) in enumerate(project(known.runs, known=known).paths):
+    for i, (run, steps, points, moved) in enumerate(project(known)):
         name = label(run)
         paths.append(Series(i, name, points[:, 0], points[:, 1]))
-        states = [int(np.searchsorted(steps, step)) for step in distances(run, known=known).steps]
+        states = [int(np.searchsorted(steps, step)) for step in distances(run, known).steps]
         paths.append(Series(i, name, points[states, 0], points[states, 1], "marks", texts="ABC", named=False))
-        moved = deviation(run, known=known)
-        far.append(Series(i, name, moved.steps[1:], moved.l2[1:], named=False))
+        far.append(Series(i, name, steps[1:], moved[1:], named=False))
     panels = [
         Panel("first principal axis", "second principal axis", paths, log_x=False),
         Panel("steps", "distance from the initial weights", far, log_y=True),
@@ -115,9 +106,10 @@ def trajectory_plot(known: Products) -> Plot:
     return Plot("trajectories", "Paths of the weights from their initial values", panels)
 
 
-def attempt(make: Callable[[Any], Made], of: Any) -> Made | None:
-    """What is made of runs, or None where they are too short for it or not finite."""
-    try:
-        return make(of)
-    except (RunError, ValueError):
-        return None
+def make_each(make: Callable[[Any], Plot], things: Iterable[Any]) -> list[Plot]:
+    """A picture of each, without those that are too short for it or not finite."""
+    found: list[Plot] = []
+    for each in things:
+        with contextlib.suppress(RunError, ValueError):
+            found.append(make(each))
+    return found

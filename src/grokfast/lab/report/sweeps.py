@@ -8,18 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from grokfast.lab.compare import sensitivity
 from grokfast.lab.compare.names import enumerate_words, words
 from grokfast.lab.compare.sensitivity import Candidate, Family, find_families
-from grokfast.lab.report.pictures import (
-    Beam,
-    HeatMap,
-    Panel,
-    Parallel,
-    Picture,
-    Plot,
-    Series,
-    Strand,
-    Tile,
-    picture_name,
-)
+from grokfast.lab.report.pictures import HeatMap, Panel, Parallel, Picture, Plot, Series, Strand, Tile, picture_name
 from grokfast.lab.runs.directory import Run
 
 
@@ -59,11 +48,12 @@ def profile(family: Family, name: str) -> Plot:
 
 def heat_map(family: Family, name: str) -> HeatMap:
     first, second, *rest = family.axes
-    grid, best = sensitivity.make_grid(family.candidates, first, second), family.candidates[0]
-    tiles = [[None if cell is None else tile(cell, best) for cell in row] for row in grid.cells]
+    x, y = (sensitivity.make_axis(family.candidates, name) for name in (first, second))
+    cells, best = sensitivity.make_grid(family.candidates, x, y), family.candidates[0]
+    tiles = [[None if cell is None else tile(cell, best) for cell in row] for row in cells]
     title = f"{family.title}: steps to {family.level} over {words(first)} and {words(second)}"
     title += f", the best over {enumerate_words([words(axis) for axis in rest])}" if rest else ""
-    return HeatMap(f"sweep-{name}", title, words(first), words(second), grid.x.labels, grid.y.labels, tiles)
+    return HeatMap(f"sweep-{name}", title, words(first), words(second), x.labels, y.labels, tiles)
 
 
 def tile(candidate: Candidate, best: Candidate) -> Tile:
@@ -83,10 +73,10 @@ def parallel(family: Family, name: str) -> Parallel:
         shade = unit(math.log(candidate.steps.median.value), low, high) if candidate.reached else None
         heights = [scales[axis][candidate.values[axis]] for axis in family.axes]
         strands.append(Strand([*heights, 1.0 if shade is None else 0.9 * shade], shade, described(candidate)))
-    beams = [Beam(words(axis), ticks(scales[axis])) for axis in family.axes]
+    beams = {words(axis): ticks(scales[axis]) for axis in family.axes}
     marks = [(0.0, short(math.exp(low))), (0.45, short(math.exp((low + high) / 2))), (0.9, short(math.exp(high)))]
     marks = marks if high > low else marks[:1] if reached else []
-    beams.append(Beam("steps", [*marks, (1.0, "not reached")]))
+    beams["steps"] = [*marks, (1.0, "not reached")]
     return Parallel(f"strands-{name}", f"{family.title}: every setting", beams, strands)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from grokfast.lab.config import RunConfig, fingerprint, to_json
-from grokfast.lab.paper.published import find_arm
+from grokfast.lab.paper.published import published_of
 from grokfast.lab.runs.directory import Run, RunError, load_runs
 from grokfast.lab.runs.writer import run_path
 from grokfast.lab.tasks.data import DataError
@@ -70,8 +70,7 @@ def expected_seconds(config: RunConfig, speed: Mapping[str, float], done: int = 
 
 def expected_steps(config: RunConfig) -> int:
     """The steps that the paper reports where the run stops at the level, else the whole budget."""
-    arm = find_arm(to_json(config))
-    published = arm.published.steps if arm is not None and arm.published is not None else None
+    published = published_of(to_json(config)).steps
     if published is None or config.loop.until is None:
         return config.loop.steps
     return min(config.loop.steps, published + config.loop.extra_steps)

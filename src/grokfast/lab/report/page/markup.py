@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Callable, Sequence
+from html import escape
 
 SCROLL = 'class=scroll tabindex=0 role=region aria-label="table, scrolls sideways"'
 
@@ -20,13 +20,14 @@ def table(lines: Sequence[Sequence[str]], *, mark: Callable[[int, str], bool] = 
     return f"<div {SCROLL}><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
 
 
+def titled_table(title: str, lines: Sequence[Sequence[str]]) -> str:
+    """A table under its title; nothing where there are no lines."""
+    return f"<h3>{title}</h3>{table(lines)}" if lines else ""
+
+
 def cell(column: int, text: str, marked: bool) -> str:
     shown = f"<mark>{escape(text)}</mark>" if marked else escape(text)
     return f"<td>{shown}</td>" if column else f"<th scope=row>{shown}</th>"
-
-
-def escape(text: str) -> str:
-    return html.escape(text)
 
 
 def prose(text: str) -> str:

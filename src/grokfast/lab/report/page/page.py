@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 
 from plotly.offline import get_plotlyjs
 
-from grokfast.lab.analysis.weights import Products, products_by_model
-from grokfast.lab.compare.arms import arm_rows, paper_arms
-from grokfast.lab.compare.costs import cost_rows
+from grokfast.lab.analysis.weights import products_by_model
+from grokfast.lab.compare.arms import arm_rows, cost_rows, paper_arms
 from grokfast.lab.compare.distances import distance_rows
 from grokfast.lab.compare.headline import headline
-from grokfast.lab.compare.results import HEADINGS, label, result
+from grokfast.lab.compare.names import label
+from grokfast.lab.compare.results import result, table_of
 from grokfast.lab.compare.seeds import Arm, make_arms, stopped_before
 from grokfast.lab.config import flatten
 from grokfast.lab.report.curves import curves_plot
 from grokfast.lab.report.draw_plotly import chart
-from grokfast.lab.report.page.markup import escape, prose, table
+from grokfast.lab.report.page.markup import prose, table, titled_table
 from grokfast.lab.report.page.sweeps import sweep_section
 from grokfast.lab.report.pictures import Picture
 from grokfast.lab.report.plots import filter_plots, gradient_plots, weight_plots
 from grokfast.lab.request import command_line
 from grokfast.lab.runs.describe import cell
 from grokfast.lab.runs.directory import Run, RunError
-from grokfast.lab.runs.files import write_atomically
 from grokfast.lab.tasks import TASKS
 
 ASSETS = Path(__file__).parent
@@ -51,18 +51,12 @@ WEIGHTS = (
 )
 
 
-def write_page(tasks: Mapping[str, list[Run]], out: Path, *, unreadable: Sequence[str] = ()) -> Path:
-    """Write the page on the runs of each task; `unreadable` names the runs that cannot be shown, and why."""
-    if not tasks:
-        raise ValueError("a report needs at least one run, got none")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(out, page(tasks, unreadable).encode())
-    return out
-
-
 def page(tasks: Mapping[str, list[Run]], unreadable: Sequence[str] = ()) -> str:
+    """The page on the runs of each task; `unreadable` names the runs that cannot be shown, and why."""
     runs = [run for members in tasks.values() for run in members]
     weights = products_by_model(runs)
+    distances = titled_table("Distances between the states", distance_rows(weights))
+    commands = "\n".join(dict.fromkeys(map(command, runs)))
     summary = "".join(f"<li><b>{escape(task)}</b>: {escape(headline(group))}</li>" for task, group in tasks.items())
     sections = "".join(section(task, group) for task, group in tasks.items())
     return f"""<!doctype html>
@@ -76,10 +70,10 @@ adds the slow part of each gradient to it, ĝ = g + h ∗ g, to shorten the dela
 {sections}
 {extra("The filters", FILTERS, filter_plots(runs))}
 {extra("Gradients in frequency", GRADIENTS, gradient_plots(runs))}
-{extra("Weights in space", WEIGHTS, weight_plots(weights), distances(weights))}
+{extra("Weights in space", WEIGHTS, weight_plots(weights), distances)}
 {not_shown(unreadable)}
 <section><h2>To repeat</h2>
-<pre>{escape(commands(runs))}</pre>
+<pre>{escape(commands)}</pre>
 <p class="soft">{escape(machine(runs[0]))}</p></section>
 </main><script>{asset("page.js")}</script></body></html>
 """
@@ -100,8 +94,7 @@ def section(task: str, runs: list[Run]) -> str:
 <p class="soft">The crossing lies between two evaluations ("lies in"). "&gt;" means not reached within the run. "Paper" is the
 published number of the same setting. One run of each seed counts in medians and curves; a run that never crossed and is
 shorter than half of the longest of its setting does not count.{prose(level_note(runs))}</p>
-<h3>Cost</h3>
-{table(cost_rows(arms)) if arms else ""}
+{titled_table("Cost", cost_rows(arms))}
 <details><summary>Settings that differ</summary>{settings(runs)}</details>
 </section>"""
 
@@ -110,9 +103,11 @@ def run_rows(runs: Sequence[Run], arms: Sequence[Arm]) -> list[list[str]]:
     """The headings and a line for each run, which says whether it counts over seeds."""
     known = {run.path: "yes" for arm in arms for run in arm.runs}
     known |= {run.path: reason for arm in arms for run, reason in arm.left_out}
-    counts = ["counts", *(known.get(run.path, "no: not evaluated yet") for run in runs)]
-    lines = [HEADINGS, *map(result, runs)]
-    return [[*line[:2], text, *line[2:]] for line, text in zip(lines, counts, strict=True)]
+    rows: list[dict[str, str]] = []
+    for run in runs:
+        found, counts = result(run), known.get(run.path, "no: not evaluated yet")
+        rows.append({"run": found.pop("run"), "status": found.pop("status"), "counts": counts, **found})
+    return table_of(rows)
 
 
 def level_note(runs: Sequence[Run]) -> str:
@@ -136,17 +131,12 @@ def extra(title: str, text: str, plots: Sequence[Picture], more: str = "") -> st
     return f"<section><h2>{title}</h2><p class=soft>{text}</p>{drawn}{more}</section>"
 
 
-def distances(weights: Sequence[Products]) -> str:
-    lines = distance_rows(weights)
-    return f"<h3>Distances between the states</h3>{table(lines)}" if lines else ""
-
-
 def over_seeds(runs: Sequence[Run]) -> str:
-    lines = arm_rows(paper_arms(runs))
-    if not lines:
+    arms = paper_arms(runs)
+    if not arms:
         return ""
     remark = f"{TASKS[runs[0].task].remark} Values are of complete runs that did not stop at the level."
-    return f"<h3>Over seeds, beside the paper</h3>{table(lines)}<p class=soft>{prose(remark)}</p>"
+    return f"{titled_table('Over seeds, beside the paper', arm_rows(arms))}<p class=soft>{prose(remark)}</p>"
 
 
 def settings(runs: Sequence[Run]) -> str:
@@ -163,12 +153,8 @@ def not_shown(unreadable: Sequence[str]) -> str:
     return f"<section><h2>Not shown</h2><ul>{items}</ul></section>" if items else ""
 
 
-def commands(runs: Sequence[Run]) -> str:
-    """The shortest command that repeats each run, where its code is known here."""
-    return "\n".join(dict.fromkeys(map(command, runs)))
-
-
 def command(run: Run) -> str:
+    """The shortest command that repeats a run, where its code is known here."""
     try:
         return command_line(run.config)
     except RunError:
