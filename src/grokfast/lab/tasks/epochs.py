@@ -55,6 +55,7 @@ class EpochTask(abc.ABC, Generic[Model]):
         self, build: Callable[[], Model], *, seed: int, device: str, batch_size: int, scale: float = 1.0
     ) -> None:
         self.device, self.batch_size, self.step = torch.device(device), batch_size, 0
+        self._moved: Tensor | None = None  # the order on the device: moving it batch by batch would synchronise
         self.model, self.generator = draw(seed, build)
         with torch.no_grad():
             for parameter in self.model.parameters():
@@ -85,8 +86,10 @@ class EpochTask(abc.ABC, Generic[Model]):
     def next_batch(self) -> Any:
         start = self.step % self.epoch_steps * self.batch_size
         if start == 0:
-            self.order = self.shuffle()
-        batch = self.batch_of(self.order[start : start + self.batch_size])
+            self.order, self._moved = self.shuffle(), None
+        if self._moved is None:
+            self._moved = self.order.to(self.device)
+        batch = self.batch_of(self._moved[start : start + self.batch_size])
         self.step += 1
         return batch
 
@@ -98,6 +101,7 @@ class EpochTask(abc.ABC, Generic[Model]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if self.data is not None:
             check_same_data(state["data"], self.data)
+        self._moved = None
         for name in self.saved:
             if isinstance(generator := getattr(self, name), torch.Generator):
                 generator.set_state(state[name])

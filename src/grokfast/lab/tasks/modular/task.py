@@ -123,7 +123,7 @@ class ModularTask(EpochTask[Decoder]):
         return self.order[super().shuffle()]
 
     def batch_of(self, index: Tensor) -> ModularBatch:
-        return ModularBatch(*self.splits["train"][:, index.to(self.device)])
+        return ModularBatch(*self.splits["train"][:, index])
 
     def loss(self, batch: ModularBatch) -> tuple[Tensor, Tensor]:
         # The smaller last batch would be a second compilation.

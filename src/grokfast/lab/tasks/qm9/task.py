@@ -137,7 +137,7 @@ class Qm9Task(EpochTask["MoleculeNet"]):
         self.graphs = graphs.to(self.device)
         self.near = sum_neighbours(self.graphs.atoms, self.graphs.edges, self.graphs.bonds)  # no parameter in it
         order = torch.randperm(config.molecules, generator=self.generator)
-        self.train, val = order[: config.train_size], order[config.train_size :]
+        self.train, val = order.to(self.device).split([config.train_size, config.molecules - config.train_size])
         self.splits: dict[Split, list[Qm9Batch]] = {
             "train": [self.gather(part) for part in self.train.split(CHUNK)],
             "val": [self.gather(part) for part in val.split(CHUNK)],
