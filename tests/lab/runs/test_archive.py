@@ -6,6 +6,7 @@ import pytest
 from tiny import tiny
 
 from grokfast.lab import Run, load_runs
+from grokfast.lab.commands.cli import main
 from grokfast.lab.runs.archive import archive_run
 from grokfast.lab.runs.directory import RunError
 from grokfast.lab.training.loop import Watcher
@@ -44,6 +45,16 @@ def test_an_unfinished_run_is_no_evidence(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="must be complete to be archived: grokfast resume"):
         archive_run(run, tmp_path / "results")
     assert not (tmp_path / "results").exists()
+
+
+def test_the_command_archives_complete_runs_and_names_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done, _ = train(tiny(), tmp_path / "runs")
+    begun, _ = train(tiny(seed=1), tmp_path / "runs", Watcher(should_stop=lambda: True))
+    assert main(["archive", "--runs-dir", str(tmp_path / "runs"), "-o", str(tmp_path / "kept")]) == 0
+    assert [run.name for run in load_runs(tmp_path / "kept")] == [done.name]
+    assert f"{begun.name} is left out: it is not complete" in capsys.readouterr().err
 
 
 def test_a_damaged_archive_is_named(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ COMMANDS = {
     "compare": "show how runs differ, in settings and in results",
     "report": "write a page about runs, and their curves as a picture",
     "figures": "write every figure of the page to a file of its own, for papers",
+    "archive": "keep slim copies of complete runs: settings, metrics and results, no weights",
     "results": "compare your runs with the paper's numbers",
     "suggest": "suggest a filter, from a run without one",
     "response": "show what a filter does to each frequency of the gradients",
