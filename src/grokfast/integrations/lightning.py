@@ -67,7 +67,7 @@ class GrokfastCallback(Callback):
         filter: grokfast.Filter,
         *,
         start: int | grokfast.Trigger = 0,
-        nonfinite: Literal["skip", "raise"] = "skip",
+        nonfinite: Literal["scaler", "skip", "raise"] = "scaler",
         order: Literal["clip-then-filter", "filter-then-clip"] = "clip-then-filter",
         optimizers: Sequence[int] | None = None,
     ) -> None:
@@ -76,7 +76,7 @@ class GrokfastCallback(Callback):
         if optimizers is not None:
             check_indices(optimizers)
         self.filter, self.start, self.order, self.optimizers = filter, start, order, optimizers
-        self.nonfinite: Literal["skip", "raise"] = nonfinite
+        self.nonfinite: Literal["scaler", "skip", "raise"] = nonfinite
         self._streak = getattr(start, "streak", 0)
         self.handles: list[grokfast.Attachment] = []
         self._watches: list[Any] = []  # one hook per handle, which sees the steps of its optimizer

@@ -42,7 +42,7 @@ def grokfast_optimizer(
     filter: grokfast.Filter,
     *,
     start: int | grokfast.Trigger = 0,
-    nonfinite: Literal["skip", "raise"] = "skip",
+    nonfinite: Literal["scaler", "skip", "raise"] = "scaler",
 ) -> OptimizerChoice:
     """An optimizer that is made with the filter attached, for `Trainer(optimizer_cls_and_kwargs=...)`.
 
@@ -95,13 +95,13 @@ class GrokfastCallback(TrainerCallback):
         filter: grokfast.Filter,
         *,
         start: int | grokfast.Trigger = 0,
-        nonfinite: Literal["skip", "raise"] = "skip",
+        nonfinite: Literal["scaler", "skip", "raise"] = "scaler",
         clip_norm: float | None = None,
     ) -> None:
         if clip_norm is not None and not clip_norm > 0:
             raise ValueError(f"clip_norm must be > 0 or None, got {clip_norm!r}")
         self.filter, self.start, self.clip_norm = filter, start, clip_norm
-        self.nonfinite: Literal["skip", "raise"] = nonfinite
+        self.nonfinite: Literal["scaler", "skip", "raise"] = nonfinite
         self._streak = getattr(start, "streak", 0)
         self.handle: grokfast.Attachment | None = None
         self._unproven: int | None = None  # the filter's step count, until a step has increased it

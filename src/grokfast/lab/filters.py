@@ -69,7 +69,7 @@ def from_plain(data: dict[str, Any]) -> grokfast.Filter:
     name = data["name"]
     if name not in FILTERS:
         raise ValueError(f"the filter {name} is not known here: name it with --filter {name}")
-    return make_filter(name, {key: value for key, value in data.items() if key != "name"})
+    return make_filter(name, {key: value for key, value in data.items() if key not in ("name", "compile")})
 
 
 def make_filter(name: str, values: dict[str, Any]) -> grokfast.Filter:
