@@ -97,8 +97,8 @@ class Runner:
         if self.nonfinite != "scaler":
             return not all_finite(lists, scale)
         if scale is not None or (applied and found is None):  # after apply() a GradScaler may discard the step
-            flags = [*nonfinite_flags(lists, scale).values()]
-            found = flags[0] if len(flags) == 1 else torch.stack([flag.to(flags[0].device) for flag in flags]).sum()
+            flags = nonfinite_flags(lists, scale)
+            found = any_flag([*flags.values()]) if found is None else found
         if found is None:
             # Counts that only the device knows can be continued only there.
             return torch.zeros((), dtype=torch.bool, device=lists[0][0].device) if self.keeper.ledger.open else False
@@ -123,6 +123,11 @@ class Runner:
             filter.update_gated(grads, bundle.states, Gate(here, bundle.count, bundle.missed, bundle.seeded, edit))
             bundle.missed.add_(here)
         self.keeper.ledger.add(discard)
+
+
+def any_flag(flags: list[Tensor]) -> Tensor:
+    """Flags of several devices in one, not 0 if one of them is not 0."""
+    return flags[0] if len(flags) == 1 else torch.stack([flag.to(flags[0].device) for flag in flags]).sum()
 
 
 class Watch:
