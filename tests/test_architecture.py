@@ -22,7 +22,11 @@ MAY_IMPORT = {
     "__init__": {"binding", "filters", "functional", "stages"},
     "binding/__init__": set(),
     "binding/attach": {"binding/handle", "checks", "filters", "stages"},
-    "binding/handle": {"binding/keeper", "binding/runner", "binding/state", "checks", "filters", "stages"},
+    "binding/handle": {
+        *(f"binding/{name}" for name in ("keeper", "metrics", "runner", "state")),
+        *("checks", "filters", "stages"),
+    },
+    "binding/metrics": {"binding/keeper", "binding/state", "binding/tuning", "filters"},
     "binding/runner": {
         "binding/gradients",
         "binding/keeper",

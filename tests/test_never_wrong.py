@@ -1,4 +1,4 @@
-"""What used to be silently wrong: loads without hooks, steps without step(), reused and shared gradients, strange state."""
+"""What used to be silently wrong: loads without hooks, steps by other names, reused and shared gradients."""
 
 import copy
 from collections import defaultdict
@@ -41,7 +41,7 @@ def bypassing(filter: Filter, dtype: torch.dtype = torch.float32, **options: Any
 
 @each_kind
 def test_load_without_hooks_continues_at_the_next_step(filter: Filter) -> None:
-    param, optimizer, handle = bypassing(filter, start=3)
+    param, optimizer, _ = bypassing(filter, start=3)
     for value in (1.0, 2.0, 3.0, 4.0):
         filtered_constant(optimizer, param, 1, value)
     other, second, resumed = bypassing(filter, start=3)
@@ -130,7 +130,7 @@ def test_load_hook_that_reorders_by_name_moves_the_filters_state_too() -> None:
 
     def by_name(optimizer: torch.optim.Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
         saved, groups = state_dict["param_groups"][0], copy.deepcopy(state_dict["param_groups"])
-        places = {name: key for name, key in zip(saved["param_names"], saved["params"], strict=True)}
+        places = dict(zip(saved["param_names"], saved["params"], strict=True))
         names = optimizer.param_groups[0]["param_names"]
         groups[0]["param_names"] = names
         state = {place: state_dict["state"][places[name]] for place, name in enumerate(names)}

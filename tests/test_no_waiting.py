@@ -191,7 +191,7 @@ def test_parameters_that_come_and_go_keep_their_own_counts(filter: Filter) -> No
 @each_gated_filter
 def test_saved_counts_do_not_include_discarded_steps(filter: Filter) -> None:
     signal = make_signal(12, 3)
-    seen, handle, param = run(filter, signal[:6], discarded=frozenset({0, 4}))
+    _, handle, _ = run(filter, signal[:6], discarded=frozenset({0, 4}))
     saved = handle.optimizer.state_dict()
     assert [saved["state"][0][f"grokfast_{key}"] for key in ("count", "step")] == [4, 4]
     assert "grokfast_missed" not in saved["state"][0]

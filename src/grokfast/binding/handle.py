@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from grokfast.binding.keeper import Keeper
+from grokfast.binding.metrics import measure
 from grokfast.binding.runner import Outcome, Runner
 from grokfast.binding.state import COUNT, Entry, local, tensors_of
 from grokfast.checks import check_bool
@@ -47,6 +48,7 @@ class Attachment:
         self.optimizer, self.start, self.nonfinite = optimizer, start, nonfinite
         self._enabled = True
         self._last: Outcome | None = None
+        self._done: Outcome | None = None  # the last outcome, also after its step
         self._warned = self._unobserved = False
         self._keeper = Keeper(optimizer, filter, start)
         self._runner = Runner(optimizer, filter, self._keeper, nonfinite, params)
@@ -123,6 +125,22 @@ class Attachment:
         entry = self._keeper.entry(param)
         return None if entry is None or entry[COUNT] == 0 else self.filter.slow(tensors_of(entry), entry[COUNT])
 
+    def metrics(self, *, detail: bool = False) -> dict[str, float]:
+        """What the filter does, as a flat dict of numbers for any logger. Asking waits for the device.
+
+        `grokfast/ratio` is |lamb slow| / |g| and `grokfast/cosine` the cosine between g and slow, from the filter's
+        state and the current gradients: call it before `zero_grad()`. The same per param group as
+        `grokfast/group0/ratio`, and with `detail=True` per parameter by name. Not a number where there is no gradient.
+        `grokfast/active`, `grokfast/steps` and `grokfast/skipped` are numbers too. Under FSDP2 they are those of this
+        rank's shards.
+        """
+        check_bool("detail", detail)
+        done = self._done
+        edited = done is not None and not done.bad and bool(done.active) and self._runner.is_current(done)
+        counts = {"active": self.active, "steps": self.step, "skipped": self.skipped}
+        found = measure(self.optimizer, self._keeper, self._runner.tuning, edited=edited, detail=detail)
+        return {**found, **{f"grokfast/{key}": float(value) for key, value in counts.items()}}
+
     def apply(self) -> None:
         """Filter the gradients now instead of at the start of the coming `optimizer.step()`.
 
@@ -197,6 +215,7 @@ class Attachment:
         if self._last is not None and self._runner.is_current(self._last):
             return
         self._last = self._runner.run(self._begun(), applied=applied, kwargs=kwargs or {}, named=not self._warned)
+        self._done = self._last
 
     def _begun(self) -> bool | Tensor:
         """Whether to edit gradients now; a tensor where only the device knows how many steps were discarded."""

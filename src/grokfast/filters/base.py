@@ -110,6 +110,10 @@ class Filter(abc.ABC):
         """`update` for a step that the device may discard, without a look from the host."""
         raise NotImplementedError(f"{type(self).__name__} needs to know on the host whether a step is discarded")
 
+    def is_ready(self, count: int) -> bool:
+        """Whether there is a slow part to add after `count` gradients."""
+        return count > 0
+
     def signature(self) -> int:
         """A number that must equal the one saved with a state; 0 if any state of the same shapes will do."""
         return 0

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from grokfast.checks import check_choice, check_number
-from grokfast.filters.base import Filter, Gate, Init, Slow, State, fused_step, is_uniform, mix_gated, state_like
+from grokfast.filters.base import Filter, Gate, Init, Slow, State, fused_step, is_uniform, mix, mix_gated, state_like
 from grokfast.filters.response import Section
 
 
@@ -26,6 +26,9 @@ class EMA(Filter):
         lamb: gain of the average, >= 0. The paper recommends 0.1 to 5.
         slow_only: use lamb m instead of g + lamb m.
         init: `"first"` seeds the average with the first gradient, `"zero"` with zeros.
+        state_dtype: dtype of the average, None for the gradient's (fp32 for bf16 and fp16 gradients).
+            `torch.bfloat16` halves the memory. It is rounded up or down at random, so that small changes count on
+            average; the random numbers depend on the number of gradients seen, so a resumed run repeats them.
 
     Example:
         >>> grad = torch.ones(3)
@@ -41,6 +44,7 @@ class EMA(Filter):
     lamb: float = 2.0
     slow_only: bool = False
     init: Init = "first"
+    state_dtype: torch.dtype | None = None
 
     tunable: ClassVar[tuple[str, ...]] = ("alpha", "lamb")
 
@@ -48,9 +52,12 @@ class EMA(Filter):
         super().__post_init__()
         check_number("alpha", self.alpha, low=0.0, high=1.0)
         check_choice("init", self.init, ("first", "zero"))
+        check_choice("state_dtype", self.state_dtype, (None, torch.bfloat16))
 
     def new_state(self, grad: Tensor) -> State:
-        return {"slow": state_like(grad)}
+        if grad.is_complex() and self.state_dtype is not None:
+            raise TypeError(f"state_dtype must be None for complex gradients, got {self.state_dtype}")
+        return {"slow": state_like(grad, dtype=self.state_dtype)}
 
     def advance(self, grads: list[Tensor], states: list[State], count: int) -> Slow:
         slow = [state["slow"] for state in states]
@@ -64,8 +71,20 @@ class EMA(Filter):
             torch._foreach_add_(slow, grads, alpha=1 - self.alpha)
         return Slow(slow, 1.0)
 
+    def _update_rounded(self, grads: list[Tensor], slow: list[Tensor], count: int, active: bool) -> None:
+        """One tensor at a time, with the average in fp32 for the time of its step."""
+        generator = torch.Generator(grads[0].device).manual_seed(count)
+        for grad, average in zip(grads, slow, strict=True):
+            wide = average.float()
+            wide.lerp_(grad.float(), 1.0 if count == 0 and self.init == "first" else 1 - self.alpha)
+            round_at_random(wide, average, generator)
+            if active:
+                mix([grad], [wide], self.lamb, self.slow_only)
+
     def update(self, grads: list[Tensor], states: list[State], count: int, *, active: bool = True) -> None:
-        if self._fusable and active and is_uniform(grads, [state["slow"] for state in states]):
+        if self.state_dtype is not None:
+            self._update_rounded(grads, [state["slow"] for state in states], count, active)
+        elif self._fusable and active and is_uniform(grads, [state["slow"] for state in states]):
             self.update_uniform(grads, states, count)
         else:
             super().update(grads, states, count, active=active)
@@ -77,7 +96,7 @@ class EMA(Filter):
 
     @property
     def gated(self) -> bool:
-        return True
+        return self.state_dtype is None  # the random numbers need the count
 
     def update_gated(self, grads: list[Tensor], states: list[State], gate: Gate) -> None:
         slow = [state["slow"] for state in states]
@@ -145,3 +164,13 @@ class EMA(Filter):
         check_number("cutoff", cutoff, low=math.ulp(0.0), high=0.5)
         c = 2 * math.sin(math.pi * cutoff) ** 2  # 1 - cos without cancellation
         return cls(alpha=1 + c - math.sqrt(c * (c + 2)), **options)
+
+
+def round_at_random(values: Tensor, out: Tensor, generator: torch.Generator) -> None:
+    """Write fp32 values as bf16, each up or down with the probability that keeps its mean.
+
+    bf16 is the upper half of fp32: add a random lower half, then cut it off.
+    """
+    bits = values.view(torch.int32)
+    noise = torch.empty_like(bits).random_(0, 1 << 16, generator=generator)
+    out.copy_(noise.add_(bits).bitwise_and_(-(1 << 16)).view(torch.float32))

@@ -98,6 +98,9 @@ class MA(Filter):
         torch._foreach_add_([state["fresh"] for state in states], grads)
         fused_step(grads, total, keep=1.0, take=1.0, gain=self.lamb * self._scale(count + 1))
 
+    def is_ready(self, count: int) -> bool:
+        return count >= (self.window_size if self.warmup else 1)
+
     def _fusable(self, active: bool, count: int) -> bool:
         """Whether total <- total + g;  g <- g + gain total can be one pass: the total is not renewed at this step."""
         full = count + 1 >= self.window_size if self.warmup else True
