@@ -101,6 +101,8 @@ def check_optimizer(optimizer: object) -> None:
 def refuse_other_steps(optimizer: Optimizer) -> None:
     """Refuse optimizers that are driven by other methods than `step()`, where no hook runs."""
     kind = type(optimizer).__name__
+    if any(base.__name__ in ("GrokFastAdamW", "GrokAdamW") for base in type(optimizer).__mro__):
+        raise TypeError(f"optimizer must have no filter of its own: {kind} has one inside, and two would amplify twice")
     if hasattr(optimizer, "fused_backward"):  # LOMO, AdaLOMO
         raise TypeError(f"optimizer must step after the backward pass: {kind} steps during it, in fused_backward()")
     if hasattr(optimizer, "first_step") and hasattr(optimizer, "second_step"):  # SAM and relatives
