@@ -88,7 +88,8 @@ def step_with(optimizer: Any, model: nn.Module, batch: torch.Tensor, second_orde
     except Exception as error:
         if "closure" not in str(error).lower():
             raise
-        optimizer.step(lambda: loss.detach() if "loss" in str(error).lower() else closure())
+        wants_loss = "loss" in str(error).lower()
+        optimizer.step(lambda: loss.detach() if wants_loss else closure())
 
 
 def judge(kind: Any) -> str:

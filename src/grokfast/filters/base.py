@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -186,11 +187,30 @@ def fused_step(
     buffers must be uniform. With `discard` = 1 both stay as they are. Its `grad_scale` must not be used: it would read
     the parameters before it unscales the gradients, which are the same memory here.
     """
-    torch._fused_sgd_(
-        grads, grads, buffers,
-        weight_decay=0.0, momentum=keep, lr=-gain, dampening=1 - take, nesterov=False, maximize=False,
-        is_first_step=first, grad_scale=None, found_inf=discard,
-    )  # fmt: skip
+    threads = torch.get_num_threads()
+    alone = threads > 1 and grads[0].device.type == "cpu" and all(map(is_small, grads)) and can_set_threads()
+    if alone:  # torch wakes all threads for every tensor, which takes longer than a small tensor does
+        torch.set_num_threads(1)
+    try:
+        torch._fused_sgd_(
+            grads, grads, buffers,
+            weight_decay=0.0, momentum=keep, lr=-gain, dampening=1 - take, nesterov=False, maximize=False,
+            is_first_step=first, grad_scale=None, found_inf=discard,
+        )  # fmt: skip
+    finally:
+        if alone:
+            torch.set_num_threads(threads)
+
+
+def is_small(tensor: Tensor) -> bool:
+    """Whether one thread filters it on a CPU as fast as several."""
+    return tensor.numel() <= 1 << 17
+
+
+@functools.cache
+def can_set_threads() -> bool:
+    """Whether the number of threads may change at any time."""
+    return "ATen parallel backend: OpenMP" in torch.__config__.parallel_info()
 
 
 FUSED_DTYPES = (torch.float32, torch.float64)  # in bf16 torch's fused SGD reads memory in an order of its own
