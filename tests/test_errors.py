@@ -68,7 +68,6 @@ TABLE: list[Bad] = [
     Bad(lambda: IIR([1.0], [1.0], init="last"), ValueError, "init must be one of 'first', 'zero', got 'last'"),
     Bad(lambda: Butterworth(2, 0.1, init=0), ValueError, "init must be one of 'first', 'zero', got 0"),
     Bad(lambda: EMA(slow_only=1), TypeError, "slow_only must be True or False, got 1"),
-    Bad(lambda: EMA(compile="yes"), TypeError, "compile must be True or False, got 'yes'"),
     Bad(lambda: MA(warmup=0), TypeError, "warmup must be True or False, got 0"),
     Bad(lambda: MA(reduction="max"), ValueError, "reduction must be one of 'mean', 'sum', got 'max'"),
     Bad(lambda: MA(window_dtype=torch.int8), ValueError, "window_dtype must be one of None, .*got torch.int8"),
@@ -149,8 +148,12 @@ TABLE: list[Bad] = [
         for v in (1.5, True, None, "5")
     ],
     Bad(lambda: attach(start=Saturation), TypeError, "start must be an integer >= 0, got <class"),
-    Bad(lambda: attach(nonfinite="ignore"), ValueError, "nonfinite must be one of 'skip', 'raise', got 'ignore'"),
-    Bad(lambda: attach(nonfinite=None), ValueError, "nonfinite must be one of 'skip', 'raise', got None"),
+    Bad(
+        lambda: attach(nonfinite="ignore"),
+        ValueError,
+        "nonfinite must be one of 'scaler', 'skip', 'raise', got 'ignore'",
+    ),
+    Bad(lambda: attach(nonfinite=None), ValueError, "nonfinite must be one of 'scaler', 'skip', 'raise', got None"),
     # Saturation
     Bad(lambda: Saturation(), ValueError, "exactly one of above and below, got above=None, below=None"),
     Bad(

@@ -88,7 +88,7 @@ def test_any_object_with_fired_and_streak_is_a_trigger() -> None:
 def test_skipping_leaves_the_state_and_passes_the_gradients(filter: Filter, bad: float) -> None:
     params = make_params([(3,), (3,)])
     optimizer = torch.optim.SGD(params, lr=0.0)
-    handle = grokfast.attach(optimizer, filter)
+    handle = grokfast.attach(optimizer, filter, nonfinite="skip")
     signal = make_signal(8, 3)
     expected = filtered(filter, np.delete(signal, 4, axis=0))
     for t in range(4):
@@ -111,7 +111,7 @@ def test_skipping_leaves_the_state_and_passes_the_gradients(filter: Filter, bad:
 def test_skipping_warns_once() -> None:
     (param,) = make_params([(2,)])
     optimizer = torch.optim.SGD([param], lr=0.0)
-    grokfast.attach(optimizer, EMA())
+    grokfast.attach(optimizer, EMA(), nonfinite="skip")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(3):

@@ -98,6 +98,7 @@ def filter_module(m: nn.Module, filter: Filter, states: dict[str, dict[str, Any]
     for name, p in params.items():
         if gradient(p).layout is not torch.strided:
             raise TypeError(f"gradients must be dense, got a sparse one in parameter {name!r}: use sparse=False")
+        p.grad = gradient(p).resolve_conj()  # from p.conj() in the loss; foreach kernels refuse such views
     bundles = bundle_names(params, states)
     if not all_finite([[gradient(params[name]) for name in names] for names in bundles]):
         warnings.warn("inf or NaN in a gradient: the filter skips such steps", stacklevel=3)

@@ -28,6 +28,10 @@ class Saturation:
         below: the level that a decreasing metric must reach.
         patience: number of observations in a row that must lie beyond the level, >= 1.
 
+    Attributes:
+        streak: number of observations in a row that lie beyond the level.
+        observations: number of observations so far.
+
     Example:
         >>> saturated = Saturation(above=0.99, patience=2)
         >>> [saturated.observe(accuracy) for accuracy in (0.5, 0.995, 0.98, 0.99, 1.0, 0.3)]
@@ -43,10 +47,11 @@ class Saturation:
         if isinstance(patience, bool) or not isinstance(patience, int) or patience < 1:
             raise ValueError(f"patience must be an integer >= 1, got {patience!r}")
         self.above, self.below, self.patience = above, below, patience
-        self.streak = 0
+        self.streak = self.observations = 0
 
     def observe(self, value: float) -> bool:
         """Observe one value of the metric; return whether the trigger has fired, now or before."""
+        self.observations += 1
         if not self.fired:
             beyond = value >= self.above if self.above is not None else value <= self.below  # type: ignore[operator]
             self.streak = self.streak + 1 if beyond else 0

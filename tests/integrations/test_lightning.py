@@ -416,6 +416,18 @@ def test_step_skipped_by_training_step_leaves_the_state_alone(order: Any) -> Non
     assert callback.handles[0].step == 1
 
 
+def test_metrics_are_logged_when_asked_for() -> None:
+    module = Module()
+    logged: list[dict[str, float]] = []
+    module.log_dict = lambda values, **options: logged.append(values)  # type: ignore[method-assign]
+    callback = GrokfastCallback(FILTER, log_every=2)
+    fit(module, callback)
+    assert [row["grokfast/steps"] for row in logged] == [2.0 * (i + 1) for i in range(len(logged))] != []
+    assert logged[0]["grokfast/steps"] == 2.0
+    with pytest.raises(ValueError, match="log_every must be an integer >= 1 or None, got 0"):
+        GrokfastCallback(FILTER, log_every=0)
+
+
 def test_nonfinite_policy_reaches_the_filter() -> None:
     with pytest.raises(FloatingPointError, match="at step 1"):
         fit(Module(poisoned=(1,)), GrokfastCallback(FILTER, nonfinite="raise"))

@@ -297,8 +297,8 @@ class GrokAdamW(torch.optim.SGD):
     """Bears the name of one with a filter inside."""
 
 
-def with_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, path: Path) -> Trainer:
-    callbacks = [GrokfastCallback(EMA)]
+def with_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, path: Path, **options: Any) -> Trainer:
+    callbacks = [GrokfastCallback(EMA, **options)]
     args = arguments(path, max_steps=3)
     return Trainer(model, args, train_dataset=DATA, optimizers=(optimizer, None), callbacks=callbacks)
 
@@ -324,9 +324,21 @@ def test_step_that_bypasses_the_filter_is_an_error(tmp_path: Path) -> None:
 
 def test_first_step_with_an_infinite_gradient_is_no_bypass(tmp_path: Path) -> None:
     model = Tiny(scale=float("inf"))
-    trainer = with_optimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, tmp_path)
+    trainer = with_optimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, tmp_path, nonfinite="skip")
     with pytest.warns(UserWarning, match="inf or NaN in the gradient of"):
         trainer.train()
+
+
+def test_metrics_are_logged_when_asked_for(tmp_path: Path) -> None:
+    model = Tiny()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    trainer = with_optimizer(optimizer, model, tmp_path, log_every=2)
+    trainer.train()
+    logged = [row for row in trainer.state.log_history if "grokfast/ratio" in row]
+    assert [row["step"] for row in logged] == [2]
+    assert logged[0]["grokfast/steps"] == 2.0
+    with pytest.raises(ValueError, match="log_every must be an integer >= 1 or None, got 0"):
+        GrokfastCallback(EMA, log_every=0)
 
 
 def host(kind: str, version: int = 2) -> Callable[[], Any]:

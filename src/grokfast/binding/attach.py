@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Any, Literal, get_args
 
+from torch import Tensor
 from torch.optim import LBFGS, Optimizer, SparseAdam
 
 from grokfast.binding.handle import Attachment, is_attached
@@ -11,12 +13,14 @@ from grokfast.checks import check_choice, check_count
 from grokfast.filters.base import Filter
 from grokfast.stages import Trigger
 
+Nonfinite = Literal["scaler", "skip", "raise"]
 # By name, since Accelerate may not be installed.
 ACCELERATED = "accelerate.optimizer.AcceleratedOptimizer"
 ENGINES = {
     "accelerate.utils.deepspeed.DeepSpeedOptimizerWrapper",
     "accelerate.utils.megatron_lm.MegatronLMOptimizerWrapper",
 }
+INNER = ("optimizer", "optim", "base_optimizer")  # where wrappers keep what they wrap
 
 
 def attach(
@@ -24,7 +28,8 @@ def attach(
     filter: Filter,
     *,
     start: int | Trigger = 0,
-    nonfinite: Literal["skip", "raise"] = "skip",
+    nonfinite: Nonfinite = "scaler",
+    params: Iterable[Tensor] | None = None,
 ) -> Attachment:
     """Make an optimizer amplify slow gradients. Nothing else in the training script changes.
 
@@ -34,15 +39,19 @@ def attach(
         start: when to begin changing gradients: a step (from 0, counting steps in which the filter saw a gradient) or
             a trigger (anything with `fired` and `streak`, e.g. `grokfast.Saturation`). Until then gradients stay as
             they are, and the filter's state is kept warm.
-        nonfinite: what to do when a gradient holds an inf or a NaN. `"skip"` leaves the filter's state and all
-            gradients of this step as they are and warns once; `"raise"` raises `FloatingPointError` before anything
-            has changed. Steps that a `GradScaler` discards are always skipped silently.
+        nonfinite: what to do when a gradient holds an inf or a NaN. Steps that a `GradScaler` discards are always
+            skipped silently. `"scaler"` does no more than that: it costs no pass over the gradients and never waits
+            for the device; without a scaler an inf enters the filter's state, and the parameters through the
+            optimizer. `"skip"` checks every gradient, leaves the filter's state and all gradients of such a step as
+            they are, and warns once. `"raise"` checks too and raises `FloatingPointError` before anything has changed.
+        params: the parameters to filter, e.g. those of an embedding; all by default. Others have no state.
 
     Gradients are edited in place, once per backward pass: call `zero_grad()` between steps as usual. A second `step()`
     on the same gradients would amplify them again.
 
     Returns:
-        A handle: `remove()`, `enabled`, `apply()`, `state`, `slow(p)`, `memory_bytes`, `resumed`.
+        A handle: `remove()`, `enabled`, `apply()`, `state`, `slow(p)`, `memory_bytes`, `resumed`, `skipped`,
+        `metrics()`.
 
     A param group may override the filter's values at any time by its keys `grokfast_lamb` and `grokfast_alpha`;
     `grokfast=False` switches the filter off for the group and freezes its state.
@@ -62,8 +71,9 @@ def attach(
         raise TypeError(f"filter must be a grokfast filter such as grokfast.EMA(), got {filter!r}")
     if not (hasattr(start, "fired") and hasattr(start, "streak")):
         check_count("start", start, low=0)
-    check_choice("nonfinite", nonfinite, ("skip", "raise"))
-    return Attachment(optimizer, filter, start, nonfinite)
+    check_choice("nonfinite", nonfinite, get_args(Nonfinite))
+    chosen = None if params is None else check_params(optimizer, params)
+    return Attachment(optimizer, filter, start, nonfinite, chosen)
 
 
 def check_optimizer(optimizer: object) -> None:
@@ -77,6 +87,9 @@ def check_optimizer(optimizer: object) -> None:
     if not getattr(type(optimizer).step, "hooked", False):  # torch marks steps that run hooks
         kind = type(optimizer).__name__
         raise TypeError(f"optimizer must run its step hooks, {kind}.step() does not: was Optimizer.__init__ called?")
+    refuse_other_steps(optimizer)
+    if any(group.get("differentiable") for group in optimizer.param_groups):
+        raise TypeError("optimizer must have differentiable=False: the filter edits gradients in place")
     if is_attached(optimizer):
         raise ValueError("optimizer has a filter attached already: call remove() on its handle first")
     if not any(group["params"] for group in optimizer.param_groups):
@@ -85,15 +98,43 @@ def check_optimizer(optimizer: object) -> None:
         raise TypeError("parameters must be whole or DTensors: FSDP version 1 flattens them, use fully_shard")
 
 
+def refuse_other_steps(optimizer: Optimizer) -> None:
+    """Refuse optimizers that are driven by other methods than `step()`, where no hook runs."""
+    kind = type(optimizer).__name__
+    if any(base.__name__ in ("GrokFastAdamW", "GrokAdamW") for base in type(optimizer).__mro__):
+        raise TypeError(f"optimizer must have no filter of its own: {kind} has one inside, and two would amplify twice")
+    if hasattr(optimizer, "fused_backward"):  # LOMO, AdaLOMO
+        raise TypeError(f"optimizer must step after the backward pass: {kind} steps during it, in fused_backward()")
+    if hasattr(optimizer, "first_step") and hasattr(optimizer, "second_step"):  # SAM and relatives
+        raise TypeError(
+            f"optimizer must take one gradient per step: {kind} takes two, in first_step() and second_step()"
+        )
+
+
+def check_params(optimizer: Optimizer, params: Iterable[Tensor]) -> list[Tensor]:
+    """The chosen parameters as a list; each must be the optimizer's."""
+    if isinstance(params, Tensor):
+        raise TypeError("params must be an iterable of parameters, got a tensor")
+    chosen = list(params)
+    if not all(isinstance(param, Tensor) for param in chosen):
+        raise TypeError(f"params must be parameters, got {next(p for p in chosen if not isinstance(p, Tensor))!r}")
+    owned = {id(param) for group in optimizer.param_groups for param in group["params"]}
+    strangers = [param for param in chosen if id(param) not in owned]
+    if not chosen or strangers:
+        got = f"one of shape {tuple(strangers[0].shape)} that it does not have" if strangers else "none"
+        raise ValueError(f"params must be parameters of the optimizer, got {got}")
+    return chosen
+
+
 def unwrap(optimizer: Any) -> Any:
     """The optimizer inside one that Accelerate prepared; TypeError for any other wrapper."""
     kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(optimizer).__mro__}
     kind = type(optimizer).__name__
     if kinds & ENGINES:
         raise TypeError(f"optimizer must take its steps itself: {kind} leaves them to an engine that bypasses filters")
-    inner = getattr(optimizer, "optimizer", getattr(optimizer, "optim", None))
+    inner = next((i for name in INNER if isinstance(i := getattr(optimizer, name, None), Optimizer)), None)
     if ACCELERATED in kinds:
-        return unwrap(inner)
+        return unwrap(optimizer.optimizer)
     if isinstance(inner, Optimizer):
         raise TypeError(f"optimizer must not be a wrapper: attach to the {type(inner).__name__} inside the {kind}")
     return optimizer

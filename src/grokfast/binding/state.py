@@ -1,11 +1,12 @@
 """How a filter's state lies in an optimizer: as `grokfast_*` keys of `optimizer.state[p]`, beside the optimizer's own.
 
-So it goes wherever the optimizer's state goes: into `state_dict()`, deep copies and distributed checkpoints.
+So it goes wherever the optimizer's state goes: into `state_dict()`, deep copies and distributed checkpoints. Other
+things in `optimizer.state`, under keys that are no tensors or with values that are no dicts, are the optimizer's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -15,7 +16,8 @@ from torch.optim import Optimizer
 from grokfast.filters.base import Filter, State
 
 PREFIX = "grokfast_"
-COUNT = "grokfast_count"  # gradients of this parameter that the filter has seen
+COUNT = "grokfast_count"  # gradients of this parameter that the filter has seen, or that the device discarded
+MISSED = "grokfast_missed"  # how many of those the device discarded: a tensor there, while the host does not know
 STEP = "grokfast_step"  # number of optimizer steps when it saw the last one
 SIGNATURE = "grokfast_signature"  # of the filter that made the state
 STREAK = "grokfast_streak"  # progress of the trigger that starts the second stage; current only in saved entries
@@ -55,27 +57,30 @@ def shard_like(tensor: Tensor, grad: Any) -> Tensor:
 
 def tensors_of(entry: Entry) -> State:
     """The filter's tensors in an entry, by the names that the filter gives them."""
-    return {key[len(PREFIX) :]: value for key, value in entry.items() if is_ours(key) and isinstance(value, Tensor)}
+    ours = ((key, value) for key, value in entry.items() if is_ours(key) and key != MISSED)
+    return {key[len(PREFIX) :]: value for key, value in ours if isinstance(value, Tensor) and key not in NUMBERS}
+
+
+NUMBERS = (COUNT, STEP, SIGNATURE, STREAK)  # some checkpoints make them tensors
 
 
 def is_ours(key: object) -> bool:
     return isinstance(key, str) and key.startswith(PREFIX)
 
 
-def take_out(optimizer: Optimizer, state_dict: dict[str, Any]) -> tuple[dict[Tensor, Entry], dict[str, Any]]:
-    """Split a state dict into our entries, by parameter, and the rest. The original stays unchanged."""
-    saved = [key for group in state_dict["param_groups"] for key in group["params"]]
-    current = [param for group in optimizer.param_groups for param in group["params"]]
-    state = state_dict["state"]
-    # If the lengths differ, the optimizer complains.
-    ours = {param: state[key] for key, param in zip(saved, current, strict=False) if COUNT in state.get(key, {})}
-    rest = {key: {k: v for k, v in entry.items() if not is_ours(k)} for key, entry in state.items()}
-    return ours, {**state_dict, "state": {key: entry for key, entry in rest.items() if entry}}
+def is_entry(value: object) -> bool:
+    """Whether a value of `optimizer.state` holds state of a filter."""
+    return isinstance(value, dict) and COUNT in value
+
+
+def entries_in(optimizer: Optimizer) -> Iterator[tuple[Tensor, Entry]]:
+    """All parameters with state of a filter in the optimizer."""
+    return ((p, entry) for p, entry in optimizer.state.items() if isinstance(p, Tensor) and is_entry(entry))
 
 
 def drop_entries(optimizer: Optimizer) -> None:
     """Delete all our entries."""
-    for param, entry in list(optimizer.state.items()):
+    for param, entry in list(entries_in(optimizer)):
         for key in [key for key in entry if is_ours(key)]:
             del entry[key]
         if not entry:
@@ -84,19 +89,31 @@ def drop_entries(optimizer: Optimizer) -> None:
 
 def validate_saved(filter: Filter, entries: Mapping[Tensor, Entry]) -> dict[Tensor, Entry]:
     """Copies of saved entries in the right dtypes and on the right devices; ValueError if another filter made them."""
-    valid: dict[Tensor, Entry] = {}
-    for param, entry in entries.items():
-        wanted = filter.new_state(torch.empty(param.shape, dtype=param.dtype, device="meta"))
-        found = tensors_of(entry)
-        if {k: t.shape for k, t in found.items()} != {k: t.shape for k, t in wanted.items()}:
-            shape = tuple(param.shape)
-            expected, got = describe(wanted), describe(found)
-            raise ValueError(f"saved filter state must fit {filter} on shape {shape}: expected {expected}, got {got}")
-        if entry.get(SIGNATURE, 0) != filter.signature():
-            raise ValueError(f"saved filter state must come from {filter}, got one made with other coefficients")
-        tensors = {PREFIX + k: t.to(param.device, wanted[k].dtype, copy=True) for k, t in found.items()}
-        valid[param] = {**tensors, **{k: entry[k] for k in (COUNT, STEP, SIGNATURE, STREAK) if k in entry}}
-    return valid
+    return {param: validate_entry(filter, param, entry) for param, entry in entries.items()}
+
+
+def validate_entry(filter: Filter, param: Tensor, entry: Entry) -> Entry:
+    wanted = filter.new_state(torch.empty(param.shape, dtype=param.dtype, device="meta"))
+    found = tensors_of(entry)
+    if {k: t.shape for k, t in found.items()} != {k: t.shape for k, t in wanted.items()}:
+        shape = tuple(param.shape)
+        expected, got = describe(wanted), describe(found)
+        raise ValueError(f"saved filter state must fit {filter} on shape {shape}: expected {expected}, got {got}")
+    counts = {key: read_count(key, entry[key]) for key in (COUNT, STEP, STREAK) if key in entry}
+    missed = int(entry.get(MISSED, 0))
+    counts |= {COUNT: counts[COUNT] - missed, STEP: counts.get(STEP, counts[COUNT]) - missed}
+    if int(entry.get(SIGNATURE, 0)) != filter.signature():
+        raise ValueError(f"saved filter state must come from {filter}, got one made with other coefficients")
+    tensors = {PREFIX + k: t.to(param.device, wanted[k].dtype, copy=True) for k, t in found.items()}
+    return {**tensors, **counts, SIGNATURE: filter.signature()}
+
+
+def read_count(name: str, value: object) -> int:
+    """A count from a checkpoint, where it may have become a tensor or a float."""
+    number: Any = value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or number % 1 != 0 or number < 0:
+        raise ValueError(f"saved {name} must be an integer >= 0, got {value!r}")
+    return int(number)
 
 
 def describe(state: State) -> str:

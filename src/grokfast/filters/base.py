@@ -7,6 +7,8 @@ decides when it runs.
 from __future__ import annotations
 
 import abc
+import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -25,6 +27,30 @@ class Slow(NamedTuple):
 
     tensors: list[Tensor]
     scale: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Gate:
+    """What only the device knows about a step. Reading it would make the host wait.
+
+    Attributes:
+        discard: 0-dimensional bool, whether the step is discarded: states and gradients must stay as they are.
+        count: number of gradients that the states may have seen before.
+        missed: 0-dimensional int64, how many of those were discarded.
+        seeded: whether the host knows that the states have seen a gradient.
+        active: whether to edit the gradients; a 0-dimensional bool where only the device knows.
+    """
+
+    discard: Tensor
+    count: int
+    missed: Tensor
+    seeded: bool
+    active: bool | Tensor
+
+    @property
+    def seen(self) -> Tensor:
+        """Number of gradients that the states have seen."""
+        return self.count - self.missed
 
 
 class Filter(abc.ABC):
@@ -72,6 +98,23 @@ class Filter(abc.ABC):
         if active and slow is not None:
             mix(grads, slow.tensors, slow.scale * self.lamb, self.slow_only)
 
+    def update_uniform(self, grads: list[Tensor], states: list[State], count: int, *, active: bool = True) -> None:
+        """`update` for gradients that `is_uniform` has found to be laid out like their states, without that check."""
+        self.update(grads, states, count, active=active)
+
+    @property
+    def gated(self) -> bool:
+        """Whether `update_gated` exists."""
+        return False
+
+    def update_gated(self, grads: list[Tensor], states: list[State], gate: Gate) -> None:
+        """`update` for a step that the device may discard, without a look from the host."""
+        raise NotImplementedError(f"{type(self).__name__} needs to know on the host whether a step is discarded")
+
+    def is_ready(self, count: int) -> bool:
+        """Whether there is a slow part to add after `count` gradients."""
+        return count > 0
+
     def signature(self) -> int:
         """A number that must equal the one saved with a state; 0 if any state of the same shapes will do."""
         return 0
@@ -101,9 +144,109 @@ class Filter(abc.ABC):
 
 def mix(grads: list[Tensor], slow: list[Tensor], gain: float, slow_only: bool) -> None:
     """g <- g + gain * slow, or g <- gain * slow."""
+    if grads[0].dtype is torch.float16:
+        return mix_saturated(grads, slow, gain, slow_only)
     if slow_only:
         torch._foreach_zero_(grads)
     torch._foreach_add_(grads, slow, alpha=gain)
+
+
+def mix_saturated(grads: list[Tensor], slow: list[Tensor], gain: float | Tensor, slow_only: bool) -> None:
+    """`mix` in fp16: what the filter would make an inf becomes the largest finite number; an inf stays an inf."""
+    largest = torch.finfo(torch.float16).max
+    for grad, average in zip(grads, slow, strict=True):
+        mixed = average * gain if slow_only else average * gain + grad
+        grad.copy_(torch.where(grad.isfinite(), mixed.clamp_(-largest, largest), grad))
+
+
+def mix_gated(grads: list[Tensor], slow: list[Tensor], gain: Tensor, gate: Gate, slow_only: bool) -> None:
+    """`mix` with a gain that only the device knows, unless the step is discarded or not active."""
+    edit = ~gate.discard & gate.active
+    for grad, average in zip(grads, slow, strict=True):
+        added = (average * gain).to(grad.dtype) if grad.dtype is not torch.float16 else average * gain
+        mixed = added if slow_only else grad + added
+        if grad.dtype is torch.float16:
+            largest = torch.finfo(torch.float16).max
+            mixed = torch.where(grad.isfinite(), mixed.clamp_(-largest, largest), grad)
+        grad.copy_(torch.where(edit, mixed, grad))
+
+
+def fused_step(
+    grads: list[Tensor],
+    buffers: list[Tensor],
+    *,
+    keep: float,
+    take: float,
+    gain: float,
+    first: bool = False,
+    discard: Tensor | None = None,
+) -> None:
+    """b <- keep b + take g (b <- g at the first step);  g <- g + gain b, in one pass over memory.
+
+    This is what torch's fused SGD does to a momentum buffer if the gradients are its parameters too. Gradients and
+    buffers must be uniform. With `discard` = 1 both stay as they are. Its `grad_scale` must not be used: it would read
+    the parameters before it unscales the gradients, which are the same memory here.
+    """
+    threads = torch.get_num_threads()
+    alone = threads > 1 and grads[0].device.type == "cpu" and all(map(is_small, grads)) and can_set_threads()
+    if alone:  # torch wakes all threads for every tensor, which takes longer than a small tensor does
+        torch.set_num_threads(1)
+    try:
+        torch._fused_sgd_(
+            grads, grads, buffers,
+            weight_decay=0.0, momentum=keep, lr=-gain, dampening=1 - take, nesterov=False, maximize=False,
+            is_first_step=first, grad_scale=None, found_inf=discard,
+        )  # fmt: skip
+    finally:
+        if alone:
+            torch.set_num_threads(threads)
+
+
+def is_small(tensor: Tensor) -> bool:
+    """Whether one thread filters it on a CPU as fast as several."""
+    return tensor.numel() <= 1 << 17
+
+
+@functools.cache
+def can_set_threads() -> bool:
+    """Whether the number of threads may change at any time."""
+    return "ATen parallel backend: OpenMP" in torch.__config__.parallel_info()
+
+
+FUSED_DTYPES = (torch.float32, torch.float64)  # in bf16 torch's fused SGD reads memory in an order of its own
+FUSED_DEVICES = ("cpu", "cuda")
+
+
+def is_uniform(grads: Sequence[Tensor], buffers: Sequence[Tensor]) -> bool:
+    """Whether `fused_step` can take them: gradient and buffer share dtype, device and strides and are dense."""
+    return is_fusable(grads[0]) and all(map(has_same_layout, grads, buffers))
+
+
+def is_fusable(grad: Tensor) -> bool:
+    return grad.dtype in FUSED_DTYPES and grad.device.type in FUSED_DEVICES
+
+
+def has_same_layout(grad: Tensor, buffer: Tensor) -> bool:
+    if grad.dtype is not buffer.dtype or grad.device != buffer.device:
+        return False
+    if grad.is_contiguous() and buffer.is_contiguous():
+        return True
+    return strides(grad) == strides(buffer) and is_dense(grad)
+
+
+def strides(tensor: Tensor) -> list[tuple[int, int]]:
+    """(stride, size) of each dimension that has more than one element."""
+    return [(s, n) for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n > 1]
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Whether the elements lie in memory one after the other, in any order of the dimensions."""
+    step = 1
+    for stride, size in sorted(strides(tensor)):
+        if stride != step:
+            return False
+        step *= size
+    return True
 
 
 def state_like(grad: Tensor, *leading: int, dtype: torch.dtype | None = None) -> Tensor:
@@ -119,10 +262,12 @@ def state_dtype(grad: Tensor) -> torch.dtype:
 
 
 def all_finite(lists: Sequence[list[Tensor]], scale: Tensor | None = None) -> bool:
-    """Whether no gradient holds inf or NaN, by GradScaler's kernel; divides all gradients by `scale` if given.
+    """Whether no gradient holds inf or NaN; divides all gradients by `scale` if given. Synchronises each device."""
+    return not any(flag.item() for flag in nonfinite_flags(lists, scale).values())
 
-    There is one flag per device, because reading a flag synchronises the device.
-    """
+
+def nonfinite_flags(lists: Sequence[list[Tensor]], scale: Tensor | None = None) -> dict[torch.device, Tensor]:
+    """One flag per device, 1.0 if a gradient there holds inf or NaN, by GradScaler's kernel; reads none of them."""
     found: dict[torch.device, Tensor] = {}
     for grads in lists:
         device = grads[0].device
@@ -130,4 +275,4 @@ def all_finite(lists: Sequence[list[Tensor]], scale: Tensor | None = None) -> bo
         tensors = [torch.view_as_real(grad) for grad in grads] if grads[0].is_complex() else grads
         inverse = torch.ones((), device=device) if scale is None else scale.to(device).double().reciprocal().float()
         torch._amp_foreach_non_finite_check_and_unscale_(tensors, flag, inverse)
-    return not any(flag.item() for flag in found.values())
+    return found

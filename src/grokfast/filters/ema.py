@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import math
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from grokfast.checks import check_bool, check_choice, check_number
-from grokfast.filters.base import Filter, Init, Slow, State, state_like
+from grokfast.checks import check_choice, check_number
+from grokfast.filters.base import Filter, Gate, Init, Slow, State, fused_step, is_uniform, mix, mix_gated, state_like
 from grokfast.filters.response import Section
 
 
@@ -28,8 +26,9 @@ class EMA(Filter):
         lamb: gain of the average, >= 0. The paper recommends 0.1 to 5.
         slow_only: use lamb m instead of g + lamb m.
         init: `"first"` seeds the average with the first gradient, `"zero"` with zeros.
-        compile: fuse the step into one kernel by `torch.compile`. It pays for large models, and the first step
-            takes up to a minute. If compilation fails, the plain kernel runs instead, with one warning.
+        state_dtype: dtype of the average, None for the gradient's (fp32 for bf16 and fp16 gradients).
+            `torch.bfloat16` halves the memory. It is rounded up or down at random, so that small changes count on
+            average; the random numbers depend on the number of gradients seen, so a resumed run repeats them.
 
     Example:
         >>> grad = torch.ones(3)
@@ -45,7 +44,7 @@ class EMA(Filter):
     lamb: float = 2.0
     slow_only: bool = False
     init: Init = "first"
-    compile: bool = False
+    state_dtype: torch.dtype | None = None
 
     tunable: ClassVar[tuple[str, ...]] = ("alpha", "lamb")
 
@@ -53,10 +52,12 @@ class EMA(Filter):
         super().__post_init__()
         check_number("alpha", self.alpha, low=0.0, high=1.0)
         check_choice("init", self.init, ("first", "zero"))
-        check_bool("compile", self.compile)
+        check_choice("state_dtype", self.state_dtype, (None, torch.bfloat16))
 
     def new_state(self, grad: Tensor) -> State:
-        return {"slow": state_like(grad)}
+        if grad.is_complex() and self.state_dtype is not None:
+            raise TypeError(f"state_dtype must be None for complex gradients, got {self.state_dtype}")
+        return {"slow": state_like(grad, dtype=self.state_dtype)}
 
     def advance(self, grads: list[Tensor], states: list[State], count: int) -> Slow:
         slow = [state["slow"] for state in states]
@@ -70,12 +71,65 @@ class EMA(Filter):
             torch._foreach_add_(slow, grads, alpha=1 - self.alpha)
         return Slow(slow, 1.0)
 
+    def _update_rounded(self, grads: list[Tensor], slow: list[Tensor], count: int, active: bool) -> None:
+        """One tensor at a time, with the average in fp32 for the time of its step."""
+        generator = torch.Generator(grads[0].device).manual_seed(count)
+        for grad, average in zip(grads, slow, strict=True):
+            wide = average.float()
+            wide.lerp_(grad.float(), 1.0 if count == 0 and self.init == "first" else 1 - self.alpha)
+            round_at_random(wide, average, generator)
+            if active:
+                mix([grad], [wide], self.lamb, self.slow_only)
+
     def update(self, grads: list[Tensor], states: list[State], count: int, *, active: bool = True) -> None:
-        if not (self.compile and active and count > 0):
+        if self.state_dtype is not None:
+            self._update_rounded(grads, [state["slow"] for state in states], count, active)
+        elif self._fusable and active and is_uniform(grads, [state["slow"] for state in states]):
+            self.update_uniform(grads, states, count)
+        else:
+            super().update(grads, states, count, active=active)
+
+    def update_uniform(self, grads: list[Tensor], states: list[State], count: int, *, active: bool = True) -> None:
+        if not (self._fusable and active):
             return super().update(grads, states, count, active=active)
-        # Scalars are passed as tensors, so that a scheduled lamb does not trigger a new compilation.
-        weight, gain = (torch.tensor(x, dtype=torch.float64) for x in (1 - self.alpha, self.lamb))
-        _fused()(grads, [state["slow"] for state in states], weight, gain, self.slow_only)
+        self._fuse(grads, [state["slow"] for state in states], self.lamb, first=count == 0 and self.init == "first")
+
+    @property
+    def gated(self) -> bool:
+        return self.state_dtype is None  # the random numbers need the count
+
+    def update_gated(self, grads: list[Tensor], states: list[State], gate: Gate) -> None:
+        slow = [state["slow"] for state in states]
+        if not self._fusable or isinstance(gate.active, Tensor) or not is_uniform(grads, slow):
+            return self._update_masked(grads, slow, gate)
+        discard, lamb = gate.discard.float(), self.lamb if gate.active else 0.0
+        if self.init == "first" and not gate.seeded:
+            # Only the device knows whether an earlier gradient was discarded, so one of two calls does nothing there.
+            empty = gate.seen == 0
+            self._fuse(grads, slow, lamb, first=True, discard=(gate.discard | ~empty).float())
+            discard = (gate.discard | empty).float()
+        self._fuse(grads, slow, lamb, first=False, discard=discard)
+
+    def _fuse(
+        self, grads: list[Tensor], slow: list[Tensor], lamb: float, *, first: bool, discard: Tensor | None = None
+    ) -> None:
+        fused_step(grads, slow, keep=self.alpha, take=1 - self.alpha, gain=lamb, first=first, discard=discard)
+
+    def _update_masked(self, grads: list[Tensor], slow: list[Tensor], gate: Gate) -> None:
+        """One tensor at a time; weights that are 0 or 1 on the device leave a state as it is or seed it."""
+        dtype = slow[0].dtype.to_real()
+        weight = torch.full((), 1 - self.alpha, dtype=dtype, device=slow[0].device)
+        if self.init == "first":
+            weight = torch.where(gate.seen == 0, 1.0, weight)
+        weight = torch.where(gate.discard, 0.0, weight).to(slow[0].dtype)
+        for grad, average in zip(grads, slow, strict=True):
+            average.lerp_(grad.masked_fill(gate.discard, 0).to(average.dtype), weight)
+        mix_gated(grads, slow, torch.full_like(weight, self.lamb), gate, self.slow_only)
+
+    @property
+    def _fusable(self) -> bool:
+        # Without momentum torch's kernel ignores the buffer.
+        return self.alpha > 0 and not self.slow_only
 
     def slow(self, state: State, count: int) -> Tensor:
         return state["slow"]
@@ -112,34 +166,11 @@ class EMA(Filter):
         return cls(alpha=1 + c - math.sqrt(c * (c + 2)), **options)
 
 
-def _kernel(grads: list[Tensor], slow: list[Tensor], weight: Tensor, gain: Tensor, slow_only: bool) -> None:
-    for g, m in zip(grads, slow, strict=True):
-        m.lerp_(g.to(m.dtype), weight.to(m.dtype))
-        amplified = m * gain.to(m.dtype)
-        g.copy_(amplified if slow_only else g + amplified)
+def round_at_random(values: Tensor, out: Tensor, generator: torch.Generator) -> None:
+    """Write fp32 values as bf16, each up or down with the probability that keeps its mean.
 
-
-@functools.cache
-def _fused() -> Callable[..., None]:
-    """`_kernel` through torch.compile, or uncompiled after compilation has failed once."""
-    from torch._dynamo.exc import TorchDynamoException
-
-    def give_up(error: Exception) -> None:
-        nonlocal fast
-        fast = _kernel
-        reason = " ".join(str(error).strip().splitlines()[:2]).strip()
-        warnings.warn(f"torch.compile failed, using the plain EMA kernel: {reason}", stacklevel=4)
-
-    def run(*args: Any) -> None:
-        try:
-            fast(*args)
-        except TorchDynamoException as error:
-            give_up(error)
-            _kernel(*args)
-
-    fast: Callable[..., None] = _kernel
-    try:
-        fast = torch.compile(_kernel)
-    except RuntimeError as error:
-        give_up(error)
-    return run
+    bf16 is the upper half of fp32: add a random lower half, then cut it off.
+    """
+    bits = values.view(torch.int32)
+    noise = torch.empty_like(bits).random_(0, 1 << 16, generator=generator)
+    out.copy_(noise.add_(bits).bitwise_and_(-(1 << 16)).view(torch.float32))

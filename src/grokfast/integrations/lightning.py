@@ -48,6 +48,7 @@ class GrokfastCallback(Callback):
         nonfinite: what to do when a gradient holds an inf or a NaN, as in `grokfast.attach`.
         order: whether the trainer clips before the filter or after it. `"clip-then-filter"` lets gradients reach
             (1 + lamb) times `gradient_clip_val`; `"filter-then-clip"` keeps them within it.
+        log_every: log `handle.metrics()` every so many batches, None for never; computing them waits for the device.
         optimizers: which of the optimizers that `configure_optimizers` returns, by index; all by default.
 
     The filter is attached before a checkpoint is restored and detached at the end of `fit`. Its state stays in the
@@ -67,16 +68,19 @@ class GrokfastCallback(Callback):
         filter: grokfast.Filter,
         *,
         start: int | grokfast.Trigger = 0,
-        nonfinite: Literal["skip", "raise"] = "skip",
+        nonfinite: Literal["scaler", "skip", "raise"] = "scaler",
         order: Literal["clip-then-filter", "filter-then-clip"] = "clip-then-filter",
         optimizers: Sequence[int] | None = None,
+        log_every: int | None = None,
     ) -> None:
+        check_log_every(log_every)
         if order not in ORDERS:
             raise ValueError(f"order must be one of {', '.join(map(repr, ORDERS))}, got {order!r}")
         if optimizers is not None:
             check_indices(optimizers)
         self.filter, self.start, self.order, self.optimizers = filter, start, order, optimizers
-        self.nonfinite: Literal["skip", "raise"] = nonfinite
+        self.log_every = log_every
+        self.nonfinite: Literal["scaler", "skip", "raise"] = nonfinite
         self._streak = getattr(start, "streak", 0)
         self.handles: list[grokfast.Attachment] = []
         self._watches: list[Any] = []  # one hook per handle, which sees the steps of its optimizer
@@ -126,6 +130,8 @@ class GrokfastCallback(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
+        if self.log_every is not None and (batch_idx + 1) % self.log_every == 0:
+            self._log(pl_module)
         for optimizer in self._due - self._seen:
             kind = type(optimizer).__name__
             raise RuntimeError(f"the {kind} stepped without running its step hooks, so the filter was bypassed")
@@ -136,6 +142,12 @@ class GrokfastCallback(Callback):
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._detach()
 
+    def _log(self, module: LightningModule) -> None:
+        """Log the metrics of each filter; with several optimizers under the index of each."""
+        for index, handle in enumerate(self.handles):
+            prefix = f"optimizer{index}/" if len(self.handles) > 1 else ""
+            module.log_dict({prefix + name: value for name, value in handle.metrics().items()})
+
     def _see(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._seen.add(optimizer)
 
@@ -144,6 +156,11 @@ class GrokfastCallback(Callback):
             watch.remove()
             handle.remove(keep_state=True)
         self._watches = []
+
+
+def check_log_every(log_every: int | None) -> None:
+    if log_every is not None and (not isinstance(log_every, int) or isinstance(log_every, bool) or log_every < 1):
+        raise ValueError(f"log_every must be an integer >= 1 or None, got {log_every!r}")
 
 
 def check_indices(optimizers: Sequence[int]) -> None:

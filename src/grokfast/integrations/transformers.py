@@ -42,7 +42,7 @@ def grokfast_optimizer(
     filter: grokfast.Filter,
     *,
     start: int | grokfast.Trigger = 0,
-    nonfinite: Literal["skip", "raise"] = "skip",
+    nonfinite: Literal["scaler", "skip", "raise"] = "scaler",
 ) -> OptimizerChoice:
     """An optimizer that is made with the filter attached, for `Trainer(optimizer_cls_and_kwargs=...)`.
 
@@ -84,6 +84,8 @@ class GrokfastCallback(TrainerCallback):
 
     Args:
         filter, start, nonfinite: as in `grokfast.attach`.
+        log_every: add `handle.metrics()` to the Trainer's logs every so many steps, None for never; computing them
+            waits for the device.
         clip_norm: run the filter first, then clip to this norm, > 0. Needs `max_grad_norm=0`.
 
     Attributes:
@@ -95,13 +97,18 @@ class GrokfastCallback(TrainerCallback):
         filter: grokfast.Filter,
         *,
         start: int | grokfast.Trigger = 0,
-        nonfinite: Literal["skip", "raise"] = "skip",
+        nonfinite: Literal["scaler", "skip", "raise"] = "scaler",
         clip_norm: float | None = None,
+        log_every: int | None = None,
     ) -> None:
+        if log_every is not None and (not isinstance(log_every, int) or isinstance(log_every, bool) or log_every < 1):
+            raise ValueError(f"log_every must be an integer >= 1 or None, got {log_every!r}")
         if clip_norm is not None and not clip_norm > 0:
             raise ValueError(f"clip_norm must be > 0 or None, got {clip_norm!r}")
         self.filter, self.start, self.clip_norm = filter, start, clip_norm
-        self.nonfinite: Literal["skip", "raise"] = nonfinite
+        self.nonfinite: Literal["scaler", "skip", "raise"] = nonfinite
+        self.log_every = log_every
+        self._metrics: dict[str, float] = {}  # not logged yet
         self._streak = getattr(start, "streak", 0)
         self.handle: grokfast.Attachment | None = None
         self._unproven: int | None = None  # the filter's step count, until a step has increased it
@@ -140,7 +147,10 @@ class GrokfastCallback(TrainerCallback):
     def on_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Check once that the host's step runs the filter."""
+        """Measure if metrics are due. Check once that the host's step runs the filter."""
+        if self.handle is not None and self.log_every is not None and (state.global_step + 1) % self.log_every == 0:
+            self._metrics = self.handle.metrics()
+            control.should_log = True
         if self._unproven is None or self.handle is None:
             return
         if self.handle.step > self._unproven:
@@ -148,6 +158,13 @@ class GrokfastCallback(TrainerCallback):
         elif have_finite_gradients(self.handle.optimizer):  # else the filter skips the step
             kind = type(self.handle.optimizer).__name__
             raise RuntimeError(f"the filter saw no gradient in an optimizer step: the host bypasses {kind}.step()")
+
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Add the metrics to what the Trainer logs; the callbacks after this one see them, and so does the history."""
+        if self._metrics:
+            kwargs["logs"].update(self._metrics)
+            state.log_history[-1].update(self._metrics)
+            self._metrics = {}
 
     def _attach(self, optimizer: Optimizer) -> grokfast.Attachment:
         refuse_optimizer(type(unwrap(optimizer)))

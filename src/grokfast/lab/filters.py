@@ -69,7 +69,8 @@ def from_plain(data: dict[str, Any]) -> grokfast.Filter:
     name = data["name"]
     if name not in FILTERS:
         raise ValueError(f"the filter {name} is not known here: name it with --filter {name}")
-    return make_filter(name, {key: value for key, value in tuples(data).items() if key != "name"})
+    # Version 0.1 could compile an EMA.
+    return make_filter(name, {key: value for key, value in tuples(data).items() if key not in ("name", "compile")})
 
 
 def known_filter(data: dict[str, Any] | None) -> grokfast.Filter | None:
