@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from grokfast.filters.base import Filter, State, all_finite
+from grokfast.filters.base import Filter, State, all_finite, is_fusable
 from grokfast.filters.ema import EMA
 from grokfast.filters.ma import MA
 
@@ -116,11 +116,11 @@ def filter_module(m: nn.Module, filter: Filter, states: dict[str, dict[str, Any]
 
 
 def bundle_names(params: dict[str, nn.Parameter], states: dict[str, dict[str, Any]]) -> list[list[str]]:
-    """Names of parameters that one filter call can take: same count, dtype and device."""
+    """Names of parameters that one filter call can take: same count, dtype, device and kernel."""
     groups: dict[Any, list[str]] = {}
     for name, p in params.items():
         count = states[name][COUNT] if name in states else 0
-        groups.setdefault((count, p.dtype, p.device), []).append(name)
+        groups.setdefault((count, p.dtype, p.device, is_fusable(gradient(p))), []).append(name)
     return list(groups.values())
 
 

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from grokfast.binding.gradients import own_gradient, refuse_sparse
 from grokfast.binding.state import COUNT, MISSED, STEP, Entry, is_sharded, local, tensors_of
 from grokfast.binding.tuning import Tuning, overrides_of
-from grokfast.filters.base import Filter, State, has_same_layout, is_fusable, is_small
+from grokfast.filters.base import Filter, State, has_same_layout, is_fusable
 
 EntryOf = Callable[[Tensor, Tensor], Entry]
 
@@ -191,7 +191,7 @@ def bundle_up(dense: list[Filtered], entry_of: EntryOf) -> dict[Any, Bundle]:
         entry = entry_of(param, grad)
         state = {name: local(tensor) for name, tensor in tensors_of(entry).items()}
         uniform, missed, count = is_alike(local(grad), state), entry.get(MISSED), entry[COUNT]
-        key = (id(filter), count, id(missed), uniform, uniform and is_small(local(grad)), kind)
+        key = (id(filter), count, id(missed), uniform, kind)
         if key not in bundles:
             bundles[key] = Bundle(filter, count, missed is None and count > 0, uniform, missed)
         bundles[key].add(param, grad, entry, state)

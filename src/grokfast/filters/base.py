@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -187,43 +186,29 @@ def fused_step(
     buffers must be uniform. With `discard` = 1 both stay as they are. Its `grad_scale` must not be used: it would read
     the parameters before it unscales the gradients, which are the same memory here.
     """
-    threads = torch.get_num_threads()
-    alone = threads > 1 and grads[0].device.type == "cpu" and all(map(is_small, grads)) and can_set_threads()
-    if alone:  # torch wakes all threads for every tensor, which takes longer than a small tensor does
-        torch.set_num_threads(1)
-    try:
-        torch._fused_sgd_(
-            grads, grads, buffers,
-            weight_decay=0.0, momentum=keep, lr=-gain, dampening=1 - take, nesterov=False, maximize=False,
-            is_first_step=first, grad_scale=None, found_inf=discard,
-        )  # fmt: skip
-    finally:
-        if alone:
-            torch.set_num_threads(threads)
-
-
-def is_small(tensor: Tensor) -> bool:
-    """Whether one thread filters it on a CPU as fast as several."""
-    return tensor.numel() <= 1 << 17
-
-
-@functools.cache
-def can_set_threads() -> bool:
-    """Whether the number of threads may change at any time."""
-    return "ATen parallel backend: OpenMP" in torch.__config__.parallel_info()
+    torch._fused_sgd_(
+        grads, grads, buffers,
+        weight_decay=0.0, momentum=keep, lr=-gain, dampening=1 - take, nesterov=False, maximize=False,
+        is_first_step=first, grad_scale=None, found_inf=discard,
+    )  # fmt: skip
 
 
 FUSED_DTYPES = (torch.float32, torch.float64)  # in bf16 torch's fused SGD reads memory in an order of its own
 FUSED_DEVICES = ("cpu", "cuda")
+SMALL = 4096  # elements
 
 
 def is_uniform(grads: Sequence[Tensor], buffers: Sequence[Tensor]) -> bool:
     """Whether `fused_step` can take them: gradient and buffer share dtype, device and strides and are dense."""
-    return is_fusable(grads[0]) and all(map(has_same_layout, grads, buffers))
+    return all(map(is_fusable, grads)) and all(map(has_same_layout, grads, buffers))
 
 
 def is_fusable(grad: Tensor) -> bool:
-    return grad.dtype in FUSED_DTYPES and grad.device.type in FUSED_DEVICES
+    """Whether the fused kernel knows such tensors and pays for them."""
+    if grad.dtype not in FUSED_DTYPES or grad.device.type not in FUSED_DEVICES:
+        return False
+    # On a CPU it wakes all threads for every tensor, which takes longer than a small tensor does.
+    return grad.device.type != "cpu" or grad.numel() > SMALL or torch.get_num_threads() == 1
 
 
 def has_same_layout(grad: Tensor, buffer: Tensor) -> bool:
