@@ -1,4 +1,4 @@
-"""Numbers that version 0.1.0 gave, and the machine it gave them on."""
+"""Numbers to be kept, and the machine that gave them."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_an_old_run_resumed_equals_uninterrupted(runs: Path, name: str) -> None:
     assert Run(runs / name).status == "complete"
     expected = read_metrics(OLD / "expected" / f"{name}.jsonl")
     rows = select_columns(read_metrics(runs / name / "metrics.jsonl"), expected)
-    if rounds_as_recorded():
+    if rounds_as_recorded() and "-ma-" in name:  # an EMA is one fused pass now, which rounds differently
         assert rows == expected
         return
     for row, old in zip(rows, expected, strict=True):
