@@ -270,7 +270,7 @@ def test_gradients_that_share_memory_are_filtered_once_each() -> None:
         params[0].grad, params[1].grad, params[2].grad = shared, shared, shared[:2]
         optimizer.step()
         for param in params:
-            torch.testing.assert_close(param.grad, value + 2 * handle.slow(param))
+            torch.testing.assert_close(param.grad, value + 2 * handle.slow(param))  # type: ignore
     assert handle.slow(params[2]).tolist() == handle.slow(params[0]).tolist()[:2] == [2.75, 2.75]
 
 

@@ -82,7 +82,8 @@ TWINS: list[tuple[str, dict[str, Any], str]] = [
     ("MA", {"window_size": 7, "reduction": "sum", "slow_only": True}, "float32"),
     ("MA", {"window_size": 7, "window_dtype": "bfloat16"}, "float32"),
 ]
-TOLERANCE = {"float32": {"rtol": 1e-6, "atol": 1e-6}, "bfloat16": {"rtol": 2**-7, "atol": 1e-6}}
+# The average is alpha m + (1 - alpha) g there and m + (1 - alpha)(g - m) here: a few last bits differ.
+TOLERANCE = {"float32": {"rtol": 1e-6, "atol": 4e-6}, "bfloat16": {"rtol": 2**-7, "atol": 1e-6}}
 
 
 @pytest.mark.parametrize(("name", "options", "dtype"), TWINS, ids=lambda value: str(value))
@@ -103,7 +104,7 @@ def test_defaults_are_those_of_the_torch_filters() -> None:
         ours = {k: p.default for k, p in inspect.signature(twin).parameters.items()}
         theirs = {k: p.default for k, p in inspect.signature(filter).parameters.items()}
         assert ours.pop("start") == 0  # an argument of attach there
-        theirs.pop("compile", None)  # jit compiles here
+        theirs.pop("state_dtype", None)  # of the torch filter only
         assert ours == theirs
 
 

@@ -97,8 +97,14 @@ def test_a_task_must_not_hide_a_setting_of_every_run() -> None:
 
 
 def test_a_filters_field_gets_a_flag_of_its_own_where_the_task_has_the_name() -> None:
-    assert {"compile", "filter_compile"} <= set(options(ModularConfig, ["ema"]))
-    assert resolve(ask("modmul", filter="ema", filter_compile=True)).filter == grokfast.EMA(compile=True)
+    @dataclass(frozen=True, kw_only=True)
+    class Wide(grokfast.EMA):
+        width: int = 3
+
+    FILTERS["wide"] = Wide
+    assert {"width", "filter_width"} <= set(options(ModularConfig, ["wide"]))
+    config = resolve(ask("modmul", filter="wide", filter_width=5, width=64))
+    assert (config.filter, config.task) == (Wide(width=5), ModularConfig(width=64))
 
 
 # And back -----------------------------------------------------------------------------------------------------------

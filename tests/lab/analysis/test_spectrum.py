@@ -192,7 +192,7 @@ def test_gain_is_measured_once_the_filter_runs_and_has_forgotten_its_start(runs_
     run = create_run(tiny(filter="ema", alpha=0.9, lamb=2.0), runs_dir, {})
     before = noise(3000, 10)
     before[0] = before[idle] = 300.0
-    after = before + 2.0 * signal.lfilter([0.1], [1.0, -0.9], before, axis=0)
+    after = before + 2.0 * signal.lfilter([0.1], [1.0, -0.9], before, axis=0)  # type: ignore
     after[:idle] = before[:idle]
     write_gradients(run, before, after)
     _, measured, theory = measured_gain(run, segment=64)

@@ -62,7 +62,7 @@ def test_compare_shows_the_settings_that_differ_and_no_others(call: Call, tmp_pa
     first = [line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")]
     settings = {name for name in first if "." in name}
     assert settings == {"filter.name", "loop.seed", "optim.weight_decay"} | {
-        f"filter.{name}" for name in ("alpha", "lamb", "slow_only", "init", "compile")
+        f"filter.{name}" for name in ("alpha", "lamb", "slow_only", "init")
     }
     assert "val_accuracy" in first
     data = json.loads(call("compare", *(run.name for run in runs), "--json", "--runs-dir", tmp_path)[1])
