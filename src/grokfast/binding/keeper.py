@@ -60,7 +60,7 @@ class Keeper:
     def entry_or_new(self, param: Tensor, grad: Tensor) -> Entry:
         entry = self.entry(param)
         if entry is None:
-            lost = self._mine.pop(param, None)  # the optimizer has begun a new entry of its own: ours goes on
+            lost = self._mine.pop(param, None)  # the optimizer has begun a new entry of its own: ours continues
             ours = {} if lost is None else {key: value for key, value in lost.items() if is_ours(key)}
             entry = self._pending[param] = ours or {**new_entry(self.filter, grad), **self._stamp()}
         return entry

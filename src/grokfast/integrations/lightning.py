@@ -48,7 +48,7 @@ class GrokfastCallback(Callback):
         nonfinite: what to do when a gradient holds an inf or a NaN, as in `grokfast.attach`.
         order: whether the trainer clips before the filter or after it. `"clip-then-filter"` lets gradients reach
             (1 + lamb) times `gradient_clip_val`; `"filter-then-clip"` keeps them within it.
-        log_every: log `handle.metrics()` every so many batches, None for never; computing them waits for the device.
+        log_every: log `handle.metrics()` every N batches, None for never; computing them waits for the device.
         optimizers: which of the optimizers that `configure_optimizers` returns, by index; all by default.
 
     The filter is attached before a checkpoint is restored and detached at the end of `fit`. Its state stays in the

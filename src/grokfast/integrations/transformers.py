@@ -84,7 +84,7 @@ class GrokfastCallback(TrainerCallback):
 
     Args:
         filter, start, nonfinite: as in `grokfast.attach`.
-        log_every: add `handle.metrics()` to the Trainer's logs every so many steps, None for never; computing them
+        log_every: add `handle.metrics()` to the Trainer's logs every N steps, None for never; computing them
             waits for the device.
         clip_norm: run the filter first, then clip to this norm, > 0. Needs `max_grad_norm=0`.
 
