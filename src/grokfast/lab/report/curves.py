@@ -88,7 +88,7 @@ def select_groups(arms: Sequence[Arm]) -> tuple[list[Arm], list[Arm]]:
 
 
 def band(arm: Arm, field: str, *, points: int = POINTS) -> Band | None:
-    """The curve of one field of the rows in at most so many points; None where the runs do not have it.
+    """The curve of one field of the rows in at most `points` points; None where the runs do not have it.
 
     A run that stopped when it had reached its level keeps its last value, as early stopping would. One that is not
     finished has no value beyond its end.

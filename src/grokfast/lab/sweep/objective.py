@@ -46,7 +46,7 @@ def gap(value: float | None, level: float, measure: Measure) -> float:
 
 
 def bound_of(run: Run, objective: Objective) -> Bound:
-    """What a run says about its number: the number itself, or what it is above."""
+    """The number of a run, or a lower bound where only that is known."""
     rows = run.rows
     match objective:
         case "first" | "stable":
