@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
 import grokfast
 from cases import each_kind, filtered_constant, make_params, sgd, step_with
@@ -369,3 +370,31 @@ def test_only_chosen_parameters_are_filtered_and_have_state() -> None:
 def test_chosen_parameters_must_be_the_optimizers(params: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         grokfast.attach(sgd(*make_params([(2,)])), EMA_2, params=params)
+
+
+def test_state_that_is_moved_into_new_tensors_is_the_one_that_continues() -> None:
+    moved, plain = ([nn.Parameter(torch.ones(3))] for _ in range(2))
+    optimizers = [torch.optim.SGD(params, lr=0.0) for params in (moved, plain)]
+    handles = [grokfast.attach(optimizer, EMA(alpha=0.9)) for optimizer in optimizers]
+    for step in range(6):
+        for params, optimizer in zip((moved, plain), optimizers, strict=True):
+            params[0].grad = torch.full((3,), float(step))
+            optimizer.step()
+        for entry in optimizers[0].state.values():  # what programs do that move an optimizer to another device
+            entry.update({key: value.clone() for key, value in entry.items() if isinstance(value, torch.Tensor)})
+        assert_close(handles[0].slow(moved[0]), handles[1].slow(plain[0]), rtol=0, atol=0)
+        assert_close(moved[0].grad, plain[0].grad, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("size", [5, 2])
+def test_parameter_that_changes_its_shape_is_refused_and_reads_no_foreign_memory(size: int) -> None:
+    param = nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([param], lr=0.0)
+    grokfast.attach(optimizer, EMA())
+    for _ in range(3):
+        param.grad = torch.ones(3)
+        optimizer.step()
+    param.grad, param.data = None, torch.ones(size)
+    param.grad = torch.ones(size)
+    with pytest.raises(RuntimeError, match=r"size|shape"):
+        optimizer.step()

@@ -12,8 +12,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from grokfast.filters.base import Filter, State, all_finite, is_fusable
+from grokfast.filters.base import Filter, State, all_finite
 from grokfast.filters.ema import EMA
+from grokfast.filters.kernel import kernel_of
 from grokfast.filters.ma import MA
 
 COUNT = "count"
@@ -120,7 +121,7 @@ def bundle_names(params: dict[str, nn.Parameter], states: dict[str, dict[str, An
     groups: dict[Any, list[str]] = {}
     for name, p in params.items():
         count = states[name][COUNT] if name in states else 0
-        groups.setdefault((count, p.dtype, p.device, is_fusable(gradient(p))), []).append(name)
+        groups.setdefault((count, p.dtype, p.device, kernel_of(gradient(p))), []).append(name)
     return list(groups.values())
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from operator import is_
+from itertools import repeat
+from operator import is_, itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -12,9 +13,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from grokfast.binding.gradients import own_gradient, refuse_sparse
-from grokfast.binding.state import COUNT, MISSED, STEP, Entry, is_sharded, local, tensors_of
+from grokfast.binding.state import COUNT, MISSED, PREFIX, STEP, Entry, is_sharded, local, tensors_of
 from grokfast.binding.tuning import Tuning, overrides_of
-from grokfast.filters.base import Filter, State, has_same_layout, is_fusable
+from grokfast.filters.base import Filter, State
+from grokfast.filters.kernel import has_same_layout, kernel_of
 
 EntryOf = Callable[[Tensor, Tensor], Entry]
 
@@ -76,28 +78,40 @@ class Marks(NamedTuple):
     """What gradients are like, as far as the plan depends on it."""
 
     types: set[type]
-    dtypes: list[torch.dtype]
-    devices: list[torch.device]
-    strides: list[tuple[int, ...]]
+    sizes: list[int]  # bytes, which change with the shape and with the dtype
+    strides: list[tuple[int, ...]] | None  # None: all are contiguous
     addresses: int  # how many different ones
 
     @classmethod
     def of(cls, grads: Sequence[Any]) -> Marks:
         types = {*map(type, grads)}
         own = [local(grad) for grad in grads] if types - {Tensor} else grads
-        devices = [*map(DEVICE, grads)]
-        return cls(types, [*map(DTYPE, grads)], devices, [*map(STRIDE, own)], len({*map(ADDRESS, own)}))
+        strides = None if all(map(Tensor.is_contiguous, own)) else [*map(Tensor.stride, own)]
+        return cls(types, [*map(SIZE, own)], strides, len({*map(Tensor.data_ptr, own)}))
 
 
 # Called through `map`, which runs at the speed of C: this happens at every step for every parameter.
-DTYPE, DEVICE = (getattr(Tensor, name).__get__ for name in ("dtype", "device"))
-STRIDE, ADDRESS = Tensor.stride, Tensor.data_ptr
+SIZE: Callable[[Any], int] = vars(torch._C.TensorBase)["nbytes"].__get__
+
+
+class Column(NamedTuple):
+    """One of the filter's tensors in all entries, as it was when the plan was made."""
+
+    get: Callable[[Entry], Tensor]
+    tensors: list[Tensor]
+
+    def holds(self, entries: list[Entry]) -> bool:
+        try:
+            return all(map(is_, map(self.get, entries), self.tensors))
+        except KeyError:  # somebody has taken it out
+            return False
 
 
 class Plan(NamedTuple):
     """Bundles, and all that must stay as it is for them to be right."""
 
     bundles: list[Bundle]
+    active: list[Bundle]  # those with a filter
     groups: list[Known]
     state: Any  # optimizer.state
     params: list[Tensor]  # with a dense gradient, bundle by bundle
@@ -105,37 +119,58 @@ class Plan(NamedTuple):
     complex: bool
     filtered: list[Tensor]
     entries: list[Entry]  # of those filtered
+    columns: list[Column]  # of these entries
     without: list[Tensor]  # parameters without a gradient
     sparse: list[Tensor]  # parameters with a sparse gradient, which is not filtered
 
     def take_gradients(self, optimizer: Optimizer) -> bool:
         """Put the current gradients into the bundles; False if the plan does not hold any more."""
-        state, groups = optimizer.state, optimizer.param_groups
-        if state is not self.state or len(groups) != len(self.groups):
-            return False
-        if not all(known.holds(group) for known, group in zip(self.groups, groups, strict=True)):
-            return False
-        if not all(map(is_, map(state.get, self.filtered), self.entries)):
+        if not self._holds(optimizer):
             return False
         grads: list[Any] = [param.grad for param in self.params]
         if not self._fits(grads):
             return False
+        if len(self.bundles) == 1:
+            self.bundles[0].grads = grads
+            return True
         start = 0
         for bundle in self.bundles:
             bundle.grads = grads[start : (start := start + len(bundle.params))]
         return True
 
+    def _holds(self, optimizer: Optimizer) -> bool:
+        """Whether param groups, entries and the tensors in the entries are the ones that the plan was made for."""
+        state, groups = optimizer.state, optimizer.param_groups
+        if state is not self.state or len(groups) != len(self.groups):
+            return False
+        if not all(map(Known.holds, self.groups, groups)):
+            return False
+        # Most often the entries are all there is in the state, in this order: that spares a look-up of each parameter.
+        in_order = len(state) == len(self.entries) and all(map(is_, state.values(), self.entries))
+        if not in_order and not all(map(is_, map(state.get, self.filtered), self.entries)):
+            return False
+        # Programs that move an optimizer's state between devices put new tensors into the same entries.
+        return all(map(Column.holds, self.columns, repeat(self.entries)))
+
     def _fits(self, grads: list[Any]) -> bool:
-        if any(param.grad is not None for param in self.without):
+        if self.without and any(param.grad is not None for param in self.without):
             return False
-        if any(param.grad is None or param.grad.layout is torch.strided for param in self.sparse):
-            return False
-        if self.complex and any(grad is not None and grad.is_conj() for grad in grads):
+        if self.sparse and any(param.grad is None or param.grad.layout is torch.strided for param in self.sparse):
             return False
         try:
+            if self.complex and any(grad.is_conj() for grad in grads):
+                return False
             return Marks.of(grads) == self.marks
         except (AttributeError, RuntimeError, TypeError):  # a gradient that is missing or has no strides
             return False
+
+    def gradients(self) -> list[list[Tensor]]:
+        return [bundle.grads for bundle in self.bundles]
+
+    @property
+    def device(self) -> torch.device:
+        """A device that some gradients are on."""
+        return self.bundles[0].grads[0].device
 
     def drop_gradients(self) -> None:
         """Let go of the gradients, which would stay in memory otherwise."""
@@ -153,8 +188,15 @@ def make_plan(optimizer: Optimizer, tuning: Tuning, entry_of: EntryOf) -> Plan:
     filtered = [param for bundle in bundles for param in bundle.params if bundle.filter is not None]
     entries = [entry for bundle in bundles for entry in bundle.entries]
     is_complex = any(grad.is_complex() for grad in grads)
-    marks = Marks.of(grads)
-    return Plan(bundles, groups, optimizer.state, params, marks, is_complex, filtered, entries, without, sparse)
+    marks, columns = Marks.of(grads), columns_of(entries)
+    active = [bundle for bundle in bundles if bundle.filter is not None]
+    found = marks, is_complex, filtered, entries, columns, without, sparse
+    return Plan(bundles, active, groups, optimizer.state, params, *found)
+
+
+def columns_of(entries: list[Entry]) -> list[Column]:
+    keys = [PREFIX + name for name in tensors_of(entries[0])] if entries else []
+    return [Column(itemgetter(key), [entry[key] for entry in entries]) for key in keys]
 
 
 Filtered = tuple[Tensor, Tensor, Filter | None]  # parameter, gradient, filter
@@ -184,7 +226,7 @@ def sort_gradients(optimizer: Optimizer, tuning: Tuning) -> tuple[list[Filtered]
 def bundle_up(dense: list[Filtered], entry_of: EntryOf) -> dict[Any, Bundle]:
     bundles: dict[Any, Bundle] = {}
     for param, grad, filter in dense:
-        kind = (grad.dtype, grad.device, type(grad))
+        kind = (grad.dtype, grad.device, type(grad), kernel_of(local(grad)))
         if filter is None:
             bundles.setdefault((None, kind), Bundle(None)).add(param, grad, None, {})
             continue
@@ -202,5 +244,8 @@ def bundle_up(dense: list[Filtered], entry_of: EntryOf) -> dict[Any, Bundle]:
 
 
 def is_alike(grad: Tensor, state: State) -> bool:
-    """Whether a gradient is laid out like all tensors of its shape in the state."""
-    return is_fusable(grad) and all(has_same_layout(grad, t) for t in state.values() if t.shape == grad.shape)
+    """Whether a gradient is laid out like its state; a window has one more dimension in front."""
+    return kernel_of(grad) != "foreach" and all(
+        has_same_layout(grad, t) if t.dim() == grad.dim() else t.shape[t.dim() - grad.dim() :] == grad.shape
+        for t in state.values()
+    )

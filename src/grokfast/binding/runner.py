@@ -51,14 +51,18 @@ class Runner:
         self._plan = None
         self._watch.remove()
 
-    @torch.no_grad()
     def run(self, active: bool | Tensor, *, applied: bool, kwargs: Entry, named: bool) -> Outcome | None:
         """Run the filter on all gradients, unless one is not finite; None if there is nothing to filter."""
-        plan = self._current_plan()
+        tracking = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)  # what no_grad() calls, without the time that a context manager takes
+        plan = None
         try:
+            plan = self._current_plan()
             return self._run(plan, active, applied=applied, kwargs=kwargs, named=named)
         finally:
-            plan.drop_gradients()
+            torch._C._set_grad_enabled(tracking)
+            if plan is not None:
+                plan.drop_gradients()
 
     def _current_plan(self) -> Plan:
         plan = self._plan
@@ -70,39 +74,40 @@ class Runner:
         return plan
 
     def _run(self, plan: Plan, active: bool | Tensor, *, applied: bool, kwargs: Entry, named: bool) -> Outcome | None:
-        bundles = [bundle for bundle in plan.bundles if bundle.filter is not None]
-        if not bundles or (self.keeper.steps == 0 and is_probe(self.optimizer, kwargs)):
+        bundles, keeper = plan.active, self.keeper
+        if not bundles or (keeper.steps == 0 and is_probe(self.optimizer, kwargs)):
             return None
         param = self._watch.follow(bundles)
-        outcome = Outcome(param, weakref.ref(param.grad), active)
-        discard = self._find_discard([bundle.grads for bundle in plan.bundles], applied)
+        outcome = Outcome(param, weakref.ref(bundles[0].grads[0]), active)
+        discard = self._find_discard(plan, applied)
         if isinstance(discard, bool):
             if discard:
-                self.keeper.skipped += 1
+                keeper.skipped += 1
                 return outcome._replace(bad=find_nonfinite(self.optimizer) if named else "a parameter")
             self._filter(bundles, bool(active))
         else:
             self._filter_gated(bundles, discard, active)
             outcome = outcome._replace(doubt=discard if applied else None)
-        self.keeper.steps += 1
+        keeper.steps += 1
         for bundle in bundles:
-            bundle.advance(self.keeper.steps)
+            bundle.advance(keeper.steps)
         return outcome
 
-    def _find_discard(self, lists: list[list[Tensor]], applied: bool) -> bool | Tensor:
+    def _find_discard(self, plan: Plan, applied: bool) -> bool | Tensor:
         """Whether to leave this step alone: a tensor where only the device knows. Unscales what a fused step would."""
-        scale, found = (getattr(self.optimizer, name, None) for name in ("grad_scale", "found_inf"))
+        optimizer = self.optimizer
+        scale, found = getattr(optimizer, "grad_scale", None), getattr(optimizer, "found_inf", None)
         if scale is not None:
-            self.optimizer.grad_scale = None  # type: ignore[attr-defined]
+            optimizer.grad_scale = None  # type: ignore[attr-defined]
         if self.nonfinite != "scaler":
-            return not all_finite(lists, scale)
+            return not all_finite(plan.gradients(), scale)
         if scale is not None or (applied and found is None):  # after apply() a GradScaler may discard the step
-            flags = nonfinite_flags(lists, scale)
+            flags = nonfinite_flags(plan.gradients(), scale)
             found = any_flag([*flags.values()]) if found is None else found
-        if found is None:
-            # Counts that only the device knows can be continued only there.
-            return torch.zeros((), dtype=torch.bool, device=lists[0][0].device) if self.keeper.ledger.open else False
-        return found.view(()) != 0 if self.filter.gated else bool(found != 0)
+        if found is not None:
+            return found.view(()) != 0 if self.filter.gated else bool(found != 0)
+        # Counts that only the device knows can be continued only there.
+        return torch.zeros((), dtype=torch.bool, device=plan.device) if self.keeper.ledger.open else False
 
     def _filter(self, bundles: list[Bundle], active: bool) -> None:
         for bundle in bundles:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from grokfast.checks import check_choice, check_number
-from grokfast.filters.base import Filter, Gate, Init, Slow, State, fused_step, is_uniform, mix, mix_gated, state_like
+from grokfast.filters.base import Filter, Gate, Init, Slow, State, mix, mix_gated, state_like
+from grokfast.filters.kernel import fused_step, is_uniform
 from grokfast.filters.response import Section
 
 

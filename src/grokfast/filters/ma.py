@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from grokfast.checks import check_bool, check_choice, check_count, check_number
-from grokfast.filters.base import Filter, Gate, Slow, State, fused_step, is_uniform, mix_gated, state_like
+from grokfast.filters.base import Filter, Gate, Slow, State, mix_gated, state_like
+from grokfast.filters.kernel import fused_step, is_uniform
 from grokfast.filters.response import Section, window_half_power_frequency
 
 
