@@ -9,6 +9,7 @@ from torch.testing import assert_close
 
 from grokfast import EMA
 from grokfast.filters import kernel
+from grokfast.filters.base import all_finite
 
 SIZES = (3, 1000, kernel.SMALL, kernel.SMALL + 1)
 
@@ -70,3 +71,22 @@ def test_small_tensors_are_left_to_foreach_where_threads_cannot_be_limited(monke
 def test_one_thread_is_never_limited_further() -> None:
     torch.set_num_threads(1)
     assert [kernel.kernel_of(grad) for grad in tensors()] == ["fused"] * 4
+
+
+@pytest.mark.parametrize("bad", [float("inf"), -float("inf"), float("nan")])
+@pytest.mark.parametrize("size", SIZES)
+def test_one_bad_number_is_found_at_every_size(size: int, bad: float) -> None:
+    grads = [torch.randn(size), torch.randn(size)]
+    assert all_finite([grads])
+    grads[1][size // 2] = bad
+    assert not all_finite([grads])
+
+
+def test_large_finite_numbers_whose_sum_overflows_are_finite() -> None:
+    assert all_finite([[torch.full((kernel.SMALL + 1,), 3e38)]])
+
+
+def test_infinities_that_cancel_are_found() -> None:
+    grad = torch.zeros(kernel.SMALL + 1)
+    grad[0], grad[-1] = float("inf"), -float("inf")
+    assert not all_finite([[grad], [torch.ones(3)]])
