@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from grokfast import EMA
 from grokfast.filters import kernel
-from grokfast.filters.base import all_finite
+from grokfast.filters.base import MANY, all_finite
 
 SIZES = (3, 1000, kernel.SMALL, kernel.SMALL + 1)
 
@@ -74,7 +74,7 @@ def test_one_thread_is_never_limited_further() -> None:
 
 
 @pytest.mark.parametrize("bad", [float("inf"), -float("inf"), float("nan")])
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", [3, kernel.SMALL + 1, MANY])
 def test_one_bad_number_is_found_at_every_size(size: int, bad: float) -> None:
     grads = [torch.randn(size), torch.randn(size)]
     assert all_finite([grads])
@@ -83,10 +83,10 @@ def test_one_bad_number_is_found_at_every_size(size: int, bad: float) -> None:
 
 
 def test_large_finite_numbers_whose_sum_overflows_are_finite() -> None:
-    assert all_finite([[torch.full((kernel.SMALL + 1,), 3e38)]])
+    assert all_finite([[torch.full((MANY,), 3e38)]])
 
 
 def test_infinities_that_cancel_are_found() -> None:
-    grad = torch.zeros(kernel.SMALL + 1)
+    grad = torch.zeros(MANY)
     grad[0], grad[-1] = float("inf"), -float("inf")
     assert not all_finite([[grad], [torch.ones(3)]])
