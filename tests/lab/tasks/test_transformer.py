@@ -45,6 +45,14 @@ def assert_equal(model: Decoder, left: Tensor, right: Tensor, answer: Tensor) ->
         scale = float(expected.abs().max())
         assert scale > 0, name
         assert float((found - expected).abs().max()) <= TOLERANCE * scale, name
+    assert_logits_equal(model, left, right)
+
+
+@torch.no_grad()
+def assert_logits_equal(model: Decoder, left: Tensor, right: Tensor) -> None:
+    """The logits of an evaluation, which looks up more, agree to 1e-5 of the largest."""
+    expected, found = (logits(model, left, right) for logits in (plain_logits, last_logits))
+    assert float((found - expected).abs().max()) <= TOLERANCE * float(expected.abs().max())
 
 
 @pytest.mark.parametrize("operation", get_args(Operation))
@@ -61,6 +69,12 @@ def test_loss_and_every_gradient_agree_at_the_papers_size(depth: int) -> None:
     task = ModularTask(ModularConfig(depth=depth), seed=depth)
     batch = task.next_batch()
     assert_equal(task.model, batch.left, batch.right, batch.answer)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_a_whole_evaluation_agrees_at_the_papers_size(depth: int) -> None:
+    left, right, _ = ModularTask(ModularConfig(depth=depth)).splits["val"]
+    assert_logits_equal(random_decoder(97, width=128, depth=depth, heads=4), left, right)
 
 
 @given(

@@ -6,6 +6,7 @@ Of the 4 x batch rows that the plain model computes, few differ and fewer matter
 - before the first attention a row depends on one token alone: one row per symbol at positions 0 and 2, one in all
   at positions 1 and 3;
 - after the last block's keys and values only position 3 is needed;
+- without gradients, two of the first block's products are looked up too (`lookup.py`);
 - attention over at most four keys is cheaper written out than by the fused CPU kernel.
 
 All rows of a block are stacked in one matrix, [position 0 | position 1 | position 2 | position 3], so that a linear
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, linear
 
+from grokfast.lab.tasks.modular.lookup import ROWS, look_up
 from grokfast.lab.tasks.modular.transformer import Block, Decoder
 
 
@@ -39,28 +41,38 @@ def last_logits(model: Decoder, left: Tensor, right: Tensor) -> Tensor:
 
 
 def first_block(model: Decoder, xs: Tensor, left: Tensor, right: Tensor, *, last: bool) -> Tensor:
-    """The first block, from tokens: q, k, v are computed once per distinct token and place, then looked up."""
-    block, table, place = model.blocks[0], model.tokens.weight, model.positions.weight
+    """The first block, from tokens: what depends on one token and its place is computed once, then looked up."""
+    block, heads = model.blocks[0], model.heads
     assert isinstance(block, Block)
-    symbols, width, size = len(table) - 2, table.shape[1], len(xs)
-    rows = torch.cat(
-        [table[xs] + place[0], table[-1:] + place[1], table[:symbols] + place[2], table[-2:-1] + place[3]]
-    )  # (size + 1 + symbols + 1, width)
-    n = block.ln_1(rows)
-    qkv = linear(n, block.attn.in_proj_weight, block.attn.in_proj_bias)
-    r0, r1, r2, r3 = torch.cat([n, qkv], 1).split([size, 1, symbols, 1])
-    _, _, k0, v0 = r0.split(width, 1)
-    n1, q1, k1, v1 = r1.split(width, 1)
-    n3, q3, k3, v3 = r3.split(width, 1)
-    k0x, v0x = embedding(left, r0[:, 2 * width :]).split(width, 1)  # (batch, width) each
-    n2, q2, k2, v2 = embedding(right, r2).split(width, 1)
-    a3 = attend(q3, [k0x, k1, k2, k3], [v0x, v1, v2, v3], model.heads)
+    symbols, width = model.tokens.num_embeddings - 2, model.tokens.embedding_dim
+    sizes = [len(xs), 1, symbols, 1]
+    n = block.ln_1(distinct_rows(model, xs, symbols))
+    q, k, v = linear(n, block.attn.in_proj_weight, block.attn.in_proj_bias).split(width, 1)
+    (_, q1, q2, q3), (k0, k1, k2, _) = q.split(sizes), k.split(sizes)
+    t0, s1, t2, s3 = score(q3, k, heads).split(sizes)
+    t2 = torch.cat([t2, score(q2, k1, heads), score(q2, k2, heads), q2], 1)
+    s0, k0x = embedding(left, torch.cat([t0, k0], 1)).split([heads, width], 1)  # (batch, heads), (batch, width)
+    s2, u1, u2, q2y = embedding(right, t2).split([heads, heads, heads, width], 1)
+    w3 = weigh([s0, s1, s2, s3], width)
+    w2 = weigh([score(q2y, k0x, heads), u1, u2], width)
+    w1 = weigh([score(q1, k0, heads), score(q1, k1, heads)], width)
+    if not torch.is_grad_enabled():
+        return look_up(block, n, v, [w1, w2, w3], left, right, last=last)
+    (n0, n1, n2, n3), (v0, v1, v2, v3) = n.split(sizes), v.split(sizes)
+    v0x, (v2y, n2y) = embedding(left, v0), embedding(right, torch.cat([v2, n2], 1)).split(width, 1)
+    a3 = average(w3, [v0x, v1, v2y, v3])
     if last:
         return finish(block, n3, a3)
-    a1 = attend(q1, [k0, k1], [v0, v1], model.heads)
-    a2 = attend(q2, [k0x, k1, k2], [v0x, v1, v2], model.heads)
-    residual = torch.cat([n[:size], n1.expand(size, width), n2, n3.expand(len(left), width)])
-    return finish(block, residual, torch.cat([v0, a1, a2, a3]))
+    residual = torch.cat([n0, n1.expand(len(xs), width), n2y, n3.expand(len(left), width)])
+    return finish(block, residual, torch.cat([v0, average(w1, [v0, v1]), average(w2, [v0x, v1, v2y]), a3]))
+
+
+def distinct_rows(model: Decoder, xs: Tensor, symbols: int) -> Tensor:
+    """Each token at each place that it can have, once, in the order x, o, y, =: (xs + 1 + symbols + 1, width)."""
+    equals, operator = torch.arange(symbols, symbols + 2, device=xs.device).split(1)
+    tokens = [xs, operator, torch.arange(symbols, device=xs.device), equals]
+    places = [torch.full_like(part, place) for place, part in enumerate(tokens)]
+    return model.tokens(torch.cat(tokens)) + model.positions(torch.cat(places))
 
 
 def middle_block(block: nn.Module, x: Tensor, size: int, left: Tensor, heads: int) -> Tensor:
@@ -82,6 +94,15 @@ def middle_block(block: nn.Module, x: Tensor, size: int, left: Tensor, heads: in
 
 def last_block(block: nn.Module, x: Tensor, size: int, left: Tensor, heads: int) -> Tensor:
     """The last block: keys and values of all positions, all else for position 3: -> (batch, width)."""
+    if torch.is_grad_enabled() or len(left) <= ROWS:
+        return last_rows(block, x, size, left, heads)
+    shared, *own = x.split([2 * size, len(left), len(left)])
+    parts = zip(*(rows.split(ROWS) for rows in (*own, left)), strict=True)
+    return torch.cat([last_rows(block, torch.cat([shared, x2, x3]), size, some, heads) for x2, x3, some in parts])
+
+
+def last_rows(block: nn.Module, x: Tensor, size: int, left: Tensor, heads: int) -> Tensor:
+    """The last block of equations that are computed at once."""
     assert isinstance(block, Block)
     width, batch = x.shape[1], len(left)
     n = block.ln_1(x)
@@ -98,16 +119,28 @@ def last_block(block: nn.Module, x: Tensor, size: int, left: Tensor, heads: int)
 
 def attend(query: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor], heads: int) -> Tensor:
     """Attention of one position over a few: (rows, width) each, where a single row stands for all."""
+    return average(weigh([score(query, key, heads) for key in keys], query.shape[1]), values)
 
-    def split(x: Tensor) -> Tensor:
-        return x.view(len(x), heads, -1)  # (rows, heads, width / heads)
 
-    q = split(query) * (query.shape[1] // heads) ** -0.5
-    scores = torch.broadcast_tensors(*[(q * split(k)).sum(-1) for k in keys])  # (rows, heads) each
-    weights = torch.stack(scores).softmax(0).unsqueeze(-1).unbind(0)
-    out = weights[0] * split(values[0])
-    for weight, value in zip(weights[1:], values[1:], strict=True):
-        out = torch.addcmul(out, weight, split(value))
+def score(query: Tensor, key: Tensor, heads: int) -> Tensor:
+    """How well keys match queries, before scaling: (rows, width) each -> (rows, heads)."""
+    # Split before the product: the gradient of the sum would else be copied.
+    return (query.unflatten(1, (heads, -1)) * key.unflatten(1, (heads, -1))).sum(-1)
+
+
+def weigh(scores: Sequence[Tensor], width: int) -> Tensor:
+    """The weights of attention: (rows, heads) for each key -> (keys, rows, heads)."""
+    stacked = torch.stack(torch.broadcast_tensors(*scores))
+    return (stacked * (width // stacked.shape[2]) ** -0.5).softmax(0)
+
+
+def average(weights: Tensor, values: Sequence[Tensor]) -> Tensor:
+    """Values by their weights: (keys, rows, heads) and (rows, width) for each key -> (rows, width)."""
+    heads = weights.shape[2]
+    parts = [w * v.unflatten(1, (heads, -1)) for w, v in zip(weights.unsqueeze(-1).unbind(0), values, strict=True)]
+    out = parts[0]
+    for part in parts[1:]:  # not addcmul, whose gradient multiplies by its factor of 1
+        out = out + part
     return out.flatten(1)
 
 

@@ -22,7 +22,7 @@ from grokfast.lab.tasks.modular.operations import GROUP, Equations, Operation, c
 from grokfast.lab.tasks.modular.transformer import Decoder
 
 NOISE = 0x6E6F697365  # keeps the labels' random stream apart from the rest, which label noise leaves as it is
-CHUNK = 2048  # equations per forward of the fast evaluation: bounds the memory of a large p
+CHUNK = 8192  # equations per forward of the fast evaluation: bounds the memory of a large p
 
 
 @dataclass(frozen=True)
