@@ -173,5 +173,7 @@ def round_at_random(values: Tensor, out: Tensor, generator: torch.Generator) -> 
     bf16 is the upper half of fp32: add a random lower half, then cut it off.
     """
     bits = values.view(torch.int32)
-    noise = torch.empty_like(bits).random_(0, 1 << 16, generator=generator)
-    out.copy_(noise.add_(bits).bitwise_and_(-(1 << 16)).view(torch.float32))
+    words = torch.empty(-(-bits.numel() // 4), dtype=torch.int64, device=bits.device)
+    words.random_(-(1 << 63), None, generator=generator)
+    noise = words.view(torch.int16)[: bits.numel()].view(bits.shape)  # four per word, in [-2^15, 2^15)
+    out.copy_(torch.add(bits, noise).add_(1 << 15).bitwise_and_(-(1 << 16)).view(torch.float32))
