@@ -15,6 +15,8 @@ from made import as_csv, make_rows, write_imdb
 from tiny import TINY_FLAGS, comparable, tiny
 
 from grokfast.lab import load_runs
+from grokfast.lab.commands.terminal import row_text
+from grokfast.lab.runs.metrics import Row
 from grokfast.lab.training.loop import Watcher
 from grokfast.lab.training.train import train
 
@@ -49,8 +51,14 @@ def test_plain_lines_when_the_output_is_no_terminal(
     lines = call(*TRAIN, "--runs-dir", runs_dir)[2].splitlines()
     assert len(lines) == 4
     assert "step 12 of 12, train" in lines[-1]
-    assert lines[-1].endswith("steps/s")
+    assert lines[-1].endswith("ms per step")
     assert "\x1b" not in lines[-1]
+
+
+def test_the_time_of_a_step_is_that_since_the_last_evaluation() -> None:
+    first = Row(10, 1.0, 0.5, 1.0, 0.5, 1.0, 1.0, None, 0.1, 80, 40.0)  # 40 s: it was compiled
+    assert row_text(first, None) == "train 0.500, val 0.500, 4e+03 ms per step"
+    assert row_text(first._replace(step=20, seconds=40.25), first) == "train 0.500, val 0.500, 25 ms per step"
 
 
 # What was trained before --------------------------------------------------------------------------------------------

@@ -47,9 +47,11 @@ def train_watched(
         plain_warnings(complain),
         show_progress(label, quiet=quiet) as show,
     ):
+        last: Row | None = None
 
         def on_row(row: Row) -> None:
-            now = row_text(row)
+            nonlocal last
+            now, last = row_text(row, last), row
             show(row.step, budget, now, f"{label}: step {row.step:,} of {budget:,}, {now}")
             write(row)
 
@@ -114,10 +116,14 @@ def show_progress(label: str, *, quiet: bool) -> Generator[Show]:
         yield lambda done, total, now, line: bar.update(task, completed=done, total=total, now=now)
 
 
-def row_text(row: Row) -> str:
-    """The values a person watches."""
+def row_text(row: Row, last: Row | None) -> str:
+    """The values a person watches, and the time of a step since the last evaluation, which leaves a compilation out.
+
+    What came before the first evaluation of a process is not known: its time is that of all steps of the run.
+    """
     if row.val_accuracy is None or row.train_accuracy is None:
         values = f"train loss {row.train_loss:.4g}, val loss {row.val_loss:.4g}"
     else:
         values = f"train {row.train_accuracy:.3f}, val {row.val_accuracy:.3f}"
-    return f"{values}, {row.step / max(row.seconds, 1e-9):.0f} steps/s"
+    steps, seconds = (row.step, row.seconds) if last is None else (row.step - last.step, row.seconds - last.seconds)
+    return f"{values}, {1e3 * seconds / steps:.3g} ms per step"
