@@ -49,5 +49,5 @@ def write_figures(
     own = [[run for run in members if run.path in paths] for members in tasks.values()]
     folder.mkdir(parents=True, exist_ok=True)
     plots: list[Picture] = [*task_plots(filter(None, own)), *sweep_plots(tasks.values()), *filter_plots(shown)]
-    plots += [*gradient_plots(everything), *weight_plots(products_by_model(everything))]
+    plots += [*gradient_plots(everything), *weight_plots(everything, products_by_model(everything))]
     return [draw([plot], folder / f"{plot.name}.{ending}") for plot in plots]

@@ -93,7 +93,8 @@ def draw_series(axes: Axes, series: Series) -> None:
     if series.style == "marks":
         axes.plot(series.x, series.y, "o", color=series.colour, markersize=6, fillstyle="none")
         for x, y, text in zip(series.x, series.y, series.texts, strict=False):
-            axes.annotate(text, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=8)
+            style = {"fontsize": 10, "fontweight": "bold", "color": series.colour}
+            axes.annotate(text, (x, y), xytext=(5, 5), textcoords="offset points", **style)
         return
     label, width = series.name if series.named else None, WIDTHS[series.style]
     line = "-." if series.again and series.style == "solid" else LINES[series.style]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from grokfast.lab.analysis.weights import products_by_model
 from grokfast.lab.compare.arms import (
     ABLATIONS,
     SUMMARY,
@@ -159,7 +158,7 @@ def costs(tasks: dict[str, list[Arm]]) -> list[str]:
 
 
 def distances(runs: Sequence[Run]) -> list[str]:
-    lines = distance_rows(products_by_model(recorded_runs(runs)))
+    lines = distance_rows(recorded_runs(runs))
     return ["## Distances between the states (Table 2)\n", as_markdown(lines), f"\n{STATES}\n"] if lines else []
 
 

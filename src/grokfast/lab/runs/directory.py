@@ -2,7 +2,7 @@
 
     config.json        the resolved configuration
     environment.json   versions, hardware, commit
-    metrics.jsonl      one line per evaluation, appended; metrics.jsonl.xz in an archive
+    metrics.jsonl      one line per evaluation, appended; metrics.xz in an archive
     checkpoints/       the last two; STEP.json holds the hash of STEP.pt and the length of metrics.jsonl at that moment
     model.pt           the final weights
     summary.json       written last: present means complete
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from grokfast.lab.runs.files import read_json
-from grokfast.lab.runs.metrics import Crossing, Kind, Row, crossings, row_from_json
+from grokfast.lab.runs.metrics import Crossing, Kind, Row, crossings, row_from_json, unpack_rows
 from grokfast.lab.runs.upgrade import upgrade
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from grokfast.lab.tasks.base import Measure
 
 Status = Literal["complete", "incomplete"]
-METRICS, PACKED = "metrics.jsonl", "metrics.jsonl.xz"
+METRICS, PACKED = "metrics.jsonl", "metrics.xz"
 
 
 class RunError(Exception):
@@ -102,9 +102,8 @@ class Run:
         now = path.stat().st_size, path.stat().st_mtime_ns
         if self._known is None or self._known[0] != now:
             try:
-                content = lzma.decompress(path.read_bytes()) if path.name == PACKED else path.read_bytes()
-                self._known = now, [row_from_json(line) for line in content.split(b"\n")[:-1]]
-            except (ValueError, TypeError, lzma.LZMAError) as error:
+                self._known = now, read_rows(path)
+            except (ValueError, TypeError, KeyError, lzma.LZMAError) as error:
                 raise RunError(f"{path} is damaged: {error}") from error
         return list(self._known[1])
 
@@ -173,6 +172,11 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({self.name!r}, {self.status})"
+
+
+def read_rows(path: Path) -> list[Row]:
+    content = path.read_bytes()
+    return unpack_rows(content) if path.name == PACKED else [row_from_json(line) for line in content.split(b"\n")[:-1]]
 
 
 def load_runs(directory: str | Path = "runs") -> list[Run]:
