@@ -22,8 +22,8 @@ from grokfast.lab.runs.recording import OVERFIT_STEP
 class Distances(NamedTuple):
     """How far the three states of a run lie apart, as l2 norms over all parameters.
 
-    `generalised` says whether the weights at C reach the run's level. If not, the run has no state C, and `bc` and `ac`
-    only say how far it has come.
+    `generalised` says whether the run has reached its level by C. If not, it has no state C, and `bc` and `ac` only say
+    how far it has come.
     """
 
     ab: float
@@ -66,9 +66,8 @@ def state_b(steps: NDArray[np.int64]) -> int:
 
 
 def generalised(run: Run, step: int) -> bool:
-    """Whether a run is at its level at a step."""
-    rows = [row for row in run.rows if row.step <= step]
-    return bool(rows) and reaches(rows, run.level, run.measure)[-1]
+    """Whether a run has reached its level by a step."""
+    return any(reaches([row for row in run.rows if row.step <= step], run.level, run.measure))
 
 
 def project(known: Products, base: Run | None = None) -> list[Trajectory]:

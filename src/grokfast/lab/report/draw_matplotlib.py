@@ -93,8 +93,9 @@ def draw_series(axes: Axes, series: Series) -> None:
     if series.style == "marks":
         axes.plot(series.x, series.y, "o", color=series.colour, markersize=6, fillstyle="none")
         for x, y, text in zip(series.x, series.y, series.texts, strict=False):
-            style = {"fontsize": 10, "fontweight": "bold", "color": series.colour}
-            axes.annotate(text, (x, y), xytext=(5, 5), textcoords="offset points", **style)
+            axes.annotate(
+                text, (x, y), xytext=(5, 5), textcoords="offset points", fontsize=10, weight="bold", color=series.colour
+            )
         return
     label, width = series.name if series.named else None, WIDTHS[series.style]
     line = "-." if series.again and series.style == "solid" else LINES[series.style]

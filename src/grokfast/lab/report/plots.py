@@ -92,43 +92,34 @@ def weight_plots(runs: Sequence[Run], weights: Sequence[Products] = ()) -> list[
         return []
     names = dict.fromkeys(experiment_name(path.run) for paths in seeds for path in paths)
     numbers = {name: i for i, name in enumerate(names)}
-    planes = [path_panel(paths, numbers) for paths in seeds]
-    far = [line for paths in seeds for line in path_lines(paths, numbers, ("steps", "moved"))]
+    planes = [path_panel(paths, numbers, named=i == 0) for i, paths in enumerate(seeds)]
+    ways = [(experiment_name(path.run), path) for paths in seeds for path in paths]
+    far = [Series(numbers[name], name, path.steps[1:], path.moved[1:]) for name, path in ways]  # log steps have no 0
     away = Panel("steps", "distance from the initial weights", name_once(far), log_y=True)
-    first, *rest = planes
-    shown = [first._replace(series=name_once(first.series)), *rest]
     return [
-        Plot("trajectories", "Paths of the weights on the principal axes of the run without a filter", shown),
+        Plot("trajectories", "Paths of the weights on the principal axes of the run without a filter", planes),
         Plot("deviation", "How far the weights get from their initial values", [away]),
     ]
 
 
-def path_panel(paths: Sequence[Trajectory], numbers: dict[str, int]) -> Panel:
+def path_panel(paths: Sequence[Trajectory], numbers: dict[str, int], *, named: bool) -> Panel:
     """The paths of one seed in the plane, with the states A, B and C."""
-    series = path_lines(paths, numbers, ("first", "second"))
-    for i, path in enumerate(paths):
-        number, ends = numbers[experiment_name(path.run)], [state_b(path.steps), len(path.steps) - 1]
+    series: list[Series] = []
+    for i, (run, steps, points, _) in enumerate(paths):
+        name = experiment_name(run)
+        series.append(Series(numbers[name], name, points[:, 0], points[:, 1], named=named))
+        ends = [state_b(steps), len(steps) - 1]
         states, texts = ([0, *ends], "ABC") if i == 0 else (ends, "BC")  # A is the same for all
-        points = path.points[states]
-        series.append(Series(number, "", points[:, 0], points[:, 1], "marks", texts=texts, named=False))
+        marks = points[states]
+        series.append(Series(numbers[name], name, marks[:, 0], marks[:, 1], "marks", texts=texts, named=False))
     where = f"seed {paths[0].run.loop['seed']}"
     return Panel(f"first principal axis, {where}", "second principal axis", series, log_x=False)
 
 
-def path_lines(paths: Sequence[Trajectory], numbers: dict[str, int], what: tuple[str, str]) -> list[Series]:
-    """One line for each path, none of them named."""
-    found: list[Series] = []
-    for path in paths:
-        columns = {"first": path.points[:, 0], "second": path.points[:, 1], "steps": path.steps, "moved": path.moved}
-        start, name = 1 if what[0] == "steps" else 0, experiment_name(path.run)  # a log axis has no step 0
-        found.append(Series(numbers[name], name, *(columns[key][start:] for key in what), named=False))
-    return found
-
-
 def name_once(series: Sequence[Series]) -> list[Series]:
     """Each name in the legend once."""
-    first = {line.name: i for i, line in reversed(list(enumerate(series))) if line.style != "marks"}
-    return [line._replace(named=first.get(line.name) == i) for i, line in enumerate(series)]
+    first = {line.name: i for i, line in reversed(list(enumerate(series)))}
+    return [line._replace(named=first[line.name] == i) for i, line in enumerate(series)]
 
 
 def make_each(make: Callable[[Any], Plot], things: Iterable[Any]) -> list[Plot]:

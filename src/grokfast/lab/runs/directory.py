@@ -36,10 +36,10 @@ class RunError(Exception):
 
 
 class Run:
-    """A run directory, read. `level` judges it at another level than its own."""
+    """A run directory, read. `level` judges it at another level than its own, `end` up to another step."""
 
-    def __init__(self, path: Path, *, level: float | None = None) -> None:
-        self.path, self._level = path, level
+    def __init__(self, path: Path, *, level: float | None = None, end: int | None = None) -> None:
+        self.path, self._level, self.end = path, level, end
         self._known: tuple[tuple[int, int], list[Row]] | None = None
         self._crossings: tuple[list[Row], dict[Kind, Crossing]] | None = None
 
@@ -105,7 +105,7 @@ class Run:
                 self._known = now, read_rows(path)
             except (ValueError, TypeError, KeyError, lzma.LZMAError) as error:
                 raise RunError(f"{path} is damaged: {error}") from error
-        return list(self._known[1])
+        return [row for row in self._known[1] if self.end is None or row.step <= self.end]
 
     @property
     def summary(self) -> dict[str, Any] | None:
@@ -151,7 +151,14 @@ class Run:
 
     def judged_at(self, level: float) -> Run:
         """The same run, judged at another level."""
-        other = Run(self.path, level=level)
+        return self._like(level, self.end)
+
+    def up_to(self, end: int) -> Run:
+        """The same run, as if it had ended at this step."""
+        return self._like(self._level, end)
+
+    def _like(self, level: float | None, end: int | None) -> Run:
+        other = Run(self.path, level=level, end=end)
         other._known = self._known
         return other
 
@@ -164,11 +171,12 @@ class Run:
 
     @property
     def stopped_at_level(self) -> bool:
-        """Whether reaching `until` ended the run, so that nothing is known of what would have come."""
+        """Whether reaching `until` ended the run, so that little is known of what would have come."""
         rows, until = self.rows, self.loop["until"]
         if until is None or not rows:
             return False
-        return crossings(rows, until, self.measure)["first"].step == rows[-1].step
+        first = crossings(rows, until, self.measure)["first"].step
+        return first is not None and rows[-1].step >= first + self.loop["extra_steps"]
 
     def __repr__(self) -> str:
         return f"Run({self.name!r}, {self.status})"
