@@ -7,7 +7,7 @@ from typing import Any
 
 from grokfast.lab import filters
 from grokfast.lab.compare.results import table_of
-from grokfast.lab.compare.seeds import Arm, Mean, make_arms, mean, spread
+from grokfast.lab.compare.seeds import Arm, Mean, held, make_arms, mean, spread
 from grokfast.lab.config import to_json
 from grokfast.lab.paper.evidence import TWO_STAGES
 from grokfast.lab.paper.experiments import EXPERIMENTS, Experiment
@@ -46,6 +46,7 @@ def arm_columns(arm: Arm, arms: Sequence[Arm]) -> dict[str, str]:
         "runs": count_text(arm),
         f"steps to {run.level:g}": str(arm.steps()),
         "paper: steps": paper["paper: steps"],
+        "at it in the 500 steps after": held_text(arm.runs),
         "for good": str(spread([run.crossing("stable") for run in watched_runs(arm.runs)])),
         "final accuracy": mean(run.rows[-1].val_accuracy for run in whole).text(3),
         "best accuracy": best_text(whole, "accuracy"),
@@ -96,6 +97,12 @@ def whole_runs(runs: Sequence[Run]) -> list[Run]:
 def watched_runs(runs: Sequence[Run]) -> list[Run]:
     """Complete runs that were trained beyond the level, if they reached it."""
     return [run for run in runs if run.status == "complete" and (run.loop["extra_steps"] or not run.stopped_at_level)]
+
+
+def held_text(runs: Sequence[Run]) -> str:
+    """How much of the 500 steps after the first crossing runs are at their level."""
+    found = mean(held(run) for run in runs)
+    return "" if found.mean is None else f"{found.mean:.0%}"
 
 
 def best_text(runs: Sequence[Run], measure: Measure) -> str:
@@ -168,17 +175,6 @@ ABLATIONS = tuple(experiment for experiment in EXPERIMENTS if experiment.budget 
 # With them stand the figure that has no table in the paper, and ours.
 SLOW_ONLY = tuple(experiment for experiment in EXPERIMENTS if experiment.name == "fig-slow-only")
 TABLES = (*ABLATIONS, *SLOW_ONLY, TWO_STAGES)
-
-
-def ablation_rows(runs: Sequence[Run], experiment: Experiment) -> list[list[str]]:
-    """The headings and a line for each value that was run; [] where fewer than three were."""
-    found = arms_of_experiment(runs, experiment)
-    return table_of([ablation_columns(arm) for arm in found]) if len(found) > 2 else []
-
-
-def ablation_runs(runs: Sequence[Run]) -> list[Run]:
-    """The runs that these tables are of."""
-    return [run for experiment in ABLATIONS for arm in arms_of_experiment(runs, experiment) for run in arm.runs]
 
 
 def arms_of_experiment(runs: Sequence[Run], experiment: Experiment) -> list[Arm]:

@@ -97,7 +97,7 @@ def weight_plots(runs: Sequence[Run], weights: Sequence[Products] = ()) -> list[
     far = [Series(numbers[name], name, path.steps[1:], path.moved[1:]) for name, path in ways]  # log steps have no 0
     away = Panel("steps", "distance from the initial weights", name_once(far), log_y=True)
     return [
-        Plot("trajectories", "Paths of the weights on the principal axes of the run without a filter", planes),
+        Plot("trajectories", "Paths of the weights from their initial values, on two principal axes", planes),
         Plot("deviation", "How far the weights get from their initial values", [away]),
     ]
 

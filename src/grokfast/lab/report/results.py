@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from grokfast.lab.compare.arms import (
     arm_columns,
     arms_of_experiment,
     columns_not_run,
+    held_text,
     paper_arms,
     summary_not_run,
     summary_row,
@@ -46,13 +48,15 @@ first evaluated step at the level, "for good" the first step from which every ev
 run; the true crossing lies between two evaluations. "paper" marks the published numbers. One run of each seed counts; a
 run that never crossed and is shorter than half of the longest run of its arm does not. Values are means with standard
 deviations over complete runs that did not stop at the level. The budget is the largest number of steps a run was given;
-most runs end 500 steps after they first reach the level. Each seed is a link to its run.
+most runs end 500 steps after they first reach the level, and the tables say how much of these they spend at it. Each
+seed is a link to its run.
 """
 CONTROLS = """## Controls: the baseline's weight decay and learning rate
 
 Steps to {level} on modular multiplication. The paper compares the first cell of the first line with EMA at weight decay
 0.005 and MA at 0.01. Filters have the paper's settings: EMA with alpha 0.98 and lambda 2, MA with window 100 and
-lambda 5. Adam's weight decay is part of the gradient, AdamW's is not.
+lambda 5. Adam's weight decay is part of the gradient, AdamW's is not. "then n%" is the part of the evaluations in the
+500 steps after the first crossing that are at the level: fast settings are often not stable.
 """
 STATES = (
     "A: initial weights, B: after 500 steps, C: the end of the run, 500 steps after it first reached the level. The "
@@ -85,7 +89,7 @@ def results_page(
     parts += [ablation_section(tasks.get("modmul", []), place, drawn), cost_section(costs, tasks)]
     parts += [depth_section(drawn), weight_section(tasks, drawn), todo_section(todo, quiet)]
     page = "\n".join(part for part in parts if part)
-    return page.replace(f"| {NOT_RUN} |", f"| [{NOT_RUN}](#not-run) |")
+    return re.sub(rf"\| {NOT_RUN} (?=\|)", f"| [{NOT_RUN}](#not-run) ", page)
 
 
 def in_order(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -121,7 +125,7 @@ def fill(text: str, indent: str = "") -> str:
 
 def summary_block(runs: Sequence[Run]) -> str:
     """The answer of the README to "Does it help?": the first finding, the others in short, and the table."""
-    found = findings(in_order(runs))
+    found = [finding for finding in findings(in_order(runs)) if finding.in_short]
     texts = [f"**{finding.verdict}.** {finding.text}" for finding in found[:1]]
     texts += [f"{finding.verdict}." for finding in found[1:]] + [f.advice for f in found if f.advice]
     return "\n\n".join([*([fill(" ".join(texts))] if texts else []), summary_table(runs)])
@@ -213,10 +217,7 @@ def control_section(runs: Sequence[Run], place: Path, drawn: dict[str, str]) -> 
 def control_row(control: Control, place: Path) -> dict[str, str]:
     arms = [arm for arm in control.arms.values() if arm is not None]
     budgets = sorted({run.loop["steps"] for arm in arms for run in arm.runs})
-    cells = {
-        name: NOT_RUN if arm is None else f"{arm.steps()}; seeds {links(arm, place)}"
-        for name, arm in control.arms.items()
-    }
+    cells = {name: NOT_RUN if arm is None else control_cell(arm, place) for name, arm in control.arms.items()}
     return {
         "optimizer": {"adam": "Adam", "adamw": "AdamW"}[control.optimizer],
         "weight decay": f"{control.weight_decay:g}",
@@ -225,6 +226,12 @@ def control_row(control: Control, place: Path) -> dict[str, str]:
         "budget": enumerate_words([f"{steps:,}" for steps in budgets]) if budgets else "",
         "evaluated": enumerate_words(sorted({grid_text(run) for arm in arms for run in arm.runs})) if arms else "",
     }
+
+
+def control_cell(arm: Arm, place: Path) -> str:
+    stays = held_text(arm.runs)
+    then = f", then {stays}" if stays else ""
+    return f"{arm.steps()}{then}; seeds {links(arm, place)}"
 
 
 def ablation_section(runs: Sequence[Run], place: Path, drawn: dict[str, str]) -> str:

@@ -8,9 +8,9 @@ import grokfast
 from grokfast.lab.analysis.weights import products_by_model
 from grokfast.lab.compare.arms import paper_arms
 from grokfast.lab.compare.controls import controls, fastest
-from grokfast.lab.compare.seeds import make_arms
+from grokfast.lab.compare.seeds import Arm, make_arms
 from grokfast.lab.paper.published import EMA, MA, find_arm
-from grokfast.lab.report.curves import task_plots
+from grokfast.lab.report.curves import curves_plot
 from grokfast.lab.report.pictures import Parallel, Picture
 from grokfast.lab.report.plots import gradient_plots, response_plot, theorem_plot, weight_plots
 from grokfast.lab.report.results import in_order
@@ -25,18 +25,19 @@ def results_plots(runs: Sequence[Run]) -> list[Picture]:
     kept = [run for members in tasks.values() for run in members if find_arm(run.settings) is not None]
     # Where every setting stands beside its numbers, the parallel coordinates say nothing more.
     maps = [plot for plot in sweep_plots(tasks.values()) if not isinstance(plot, Parallel)]
-    curves = task_plots(filter(None, (curve_runs(members) for members in tasks.values())))
+    curves = [curves_plot(arms, task) for task, runs in tasks.items() if (arms := curve_arms(runs))]
     filters = [response_plot(paper_filters()), theorem_plot(paper_filters())]
     spectra = gradient_plots(one_of_each([run for run in kept if run.loop["gradients"]]))
     return [*curves, *maps, *filters, *spectra, *weight_plots(kept, products_by_model(kept))]
 
 
-def curve_runs(runs: Sequence[Run]) -> list[Run]:
-    """The runs of the paper's arms, and of the fastest baseline where that is another."""
+def curve_arms(runs: Sequence[Run]) -> list[Arm]:
+    """The paper's arms, and the fastest baseline where that is another."""
     arms = paper_arms(runs)
-    best = fastest(controls(runs), "no filter") if runs[0].task == "modmul" else None
-    extra = [] if best is None or best[1].paper is not None or not arms else best[1].runs
-    return [*(run for arm in arms for run in arm.runs), *extra]
+    best = fastest(controls(runs), "no filter") if arms and runs[0].task == "modmul" else None
+    if best is None or best[1].paper is not None:
+        return arms
+    return [*arms, best[1]._replace(name=best[0].words)]
 
 
 def one_of_each(runs: Sequence[Run]) -> list[Run]:
