@@ -91,7 +91,8 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
 
 def draw_series(axes: Axes, series: Series) -> None:
     if series.style == "marks":
-        axes.plot(series.x, series.y, "o", color=series.colour, markersize=6, fillstyle="none")
+        label = series.name if series.named else None
+        axes.plot(series.x, series.y, "o", color=series.colour, markersize=6, fillstyle="none", label=label)
         for x, y, text in zip(series.x, series.y, series.texts, strict=False):
             axes.annotate(
                 text, (x, y), xytext=(5, 5), textcoords="offset points", fontsize=10, weight="bold", color=series.colour

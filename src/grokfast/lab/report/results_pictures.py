@@ -37,7 +37,7 @@ def curve_arms(runs: Sequence[Run]) -> list[Arm]:
     best = fastest(controls(runs), "no filter") if arms and runs[0].task == "modmul" else None
     if best is None or best[1].paper is not None:
         return arms
-    return [*arms, best[1]._replace(name=best[0].words)]
+    return [*arms, best[1]._replace(name=f"{best[0].words}, no filter")]
 
 
 def one_of_each(runs: Sequence[Run]) -> list[Run]:
