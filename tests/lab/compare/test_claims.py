@@ -89,7 +89,7 @@ def test_stages_are_judged_when_all_three_were_run(tmp_path: Path) -> None:
     assert "overfitting" not in verdicts(*runs)
     said = verdicts(*runs, arm(tmp_path, "2-stage MA, slow only", None))
     assert "Starting the filter after overfitting is faster, as the paper says" in said
-    assert "(the paper: 1,920, 2,940 and not converged)" in said
+    assert "in the paper 1,920, 2,940 and not converged" in said
 
 
 @pytest.mark.parametrize(("matched", "cause"), [(20, "weight decay, not from the filter"), (90, "the filter")])

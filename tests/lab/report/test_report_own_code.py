@@ -53,9 +53,9 @@ def test_the_numbers_of_an_own_filter_make_a_sweep(tmp_path: Path) -> None:
     runs = [foreign(run, filter={"name": "mine.py:Low", "lr": 0.1 * i}) for i, run in enumerate(made, 1)]
     (family,) = find_families(runs)
     assert family.axes == ["filter_lr"]
-    assert family.title == "modmul, mine.py:Low"
+    assert family.title == "modmul, mine.py:Low, adam"
     page = html.unescape(write_report(runs, tmp_path / "out/index.html")[0].read_text())
-    assert "Sweep over filter lr: modmul, mine.py:Low, 3 runs" in page
+    assert "Sweep over filter lr: modmul, mine.py:Low, adam, 3 runs" in page
     assert "mine.py:Low, lr 0.1, weight decay 0.005 reaches 0.95 after 100 steps" in page
 
 

@@ -189,7 +189,7 @@ def staged(tasks: Tasks) -> Finding | None:
         words += ", but the slow part alone generalises too"
     texts = [f"{arm.name} takes {taken(arm)}" for arm in (two, one, slow)]
     paper = enumerate_words([published_of(arm.runs[0].settings).steps_text for arm in (two, one, slow)])
-    return Finding(words, f"{enumerate_words(texts)} (the paper: {paper}).")
+    return Finding(words, f"{enumerate_words(texts)}; in the paper {paper}.")
 
 
 # The other tasks ------------------------------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ def matched_steps(tasks: Tasks) -> Finding | None:
         return None
     base, fast, matched = arms
     numbers = [published_of(arm.runs[0].settings).steps_text for arm in (fast, base)]
-    took = f"Grokfast takes {taken(fast)}, the baseline {taken(base)} (the paper: {' and '.join(numbers)})"
+    took = f"Grokfast takes {taken(fast)}, the baseline {taken(base)}; in the paper {' and '.join(numbers)}"
     same = f"At the weight decay of Grokfast, {matched.runs[0].weight_decay:g}, no filter takes {taken(matched)}"
     words = "On MNIST the gain comes from the filter"
     if judge(fast.steps(), matched.steps()) != "better":

@@ -56,7 +56,7 @@ CONTROLS = """## Controls: the baseline's weight decay and learning rate
 Steps to {level} on modular multiplication. The paper compares the first cell of the first line with EMA at weight decay
 0.005 and MA at 0.01. Filters have the paper's settings: EMA with alpha 0.98 and lambda 2, MA with window 100 and
 lambda 5. Adam's weight decay is part of the gradient, AdamW's is not. "then n%" is the part of the evaluations in the
-500 steps after the first crossing that are at the level: fast settings are often not stable.
+500 steps after the first crossing that are at the level.
 """
 STATES = (
     "A: initial weights, B: after 500 steps, C: the end of the run, 500 steps after it first reached the level. The "
@@ -65,7 +65,7 @@ STATES = (
 )
 PLANES = (
     "One plane for each seed: the axes are the two principal axes of the snapshots of the baseline, as in the paper. "
-    "The path with a filter runs mostly out of that plane; the second picture shows how far it gets."
+    "A path may lead out of that plane; the second picture shows how far it gets."
 )
 TIMES = (
     "One thread, nothing else running, torch {torch} on {processor}; the paper's machine has a GTX 1080 Ti. Seconds to "
