@@ -109,6 +109,20 @@ def test_losses_are_compared_beyond_their_deviations(tmp_path: Path, matched: fl
     assert f"On QM9 {words}" in verdicts(*runs)
 
 
+def test_where_too_little_was_run_no_cause_is_named(tmp_path: Path) -> None:
+    names = ("Baseline", "Grokfast", "Baseline, decay of Grokfast")
+    never = [arm(tmp_path, name, None, task="mnist") for name in names]
+    alone = [made_run(tmp_path, name, 0, [20.0, 1.0 + i]) for i, name in enumerate(names)]
+    stages = [arm(tmp_path, name, None) for name in ("1-stage MA", "2-stage MA", "2-stage MA, slow only")]
+    assert verdicts(*never, *alone, *stages) == ""
+
+
+def test_no_gain_has_no_cause(tmp_path: Path) -> None:
+    steps = {"Baseline": 20, "Grokfast": 20, "Baseline, decay of Grokfast": 50}
+    said = verdicts(*(arm(tmp_path, name, step, task="mnist") for name, step in steps.items()))
+    assert "On MNIST we see no clear gain" in said
+
+
 def test_overlapping_ranges_are_no_difference() -> None:
     fast, slow = spread_of([Bound(10), Bound(30)]), spread_of([Bound(40), Bound(50)])
     assert (judge(fast, slow), judge(slow, fast)) == ("better", "worse")

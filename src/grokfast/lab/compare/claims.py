@@ -10,7 +10,7 @@ from grokfast.lab.compare.controls import Control, controls, fastest
 from grokfast.lab.compare.distances import distances_by_arm
 from grokfast.lab.compare.names import enumerate_words
 from grokfast.lab.compare.seeds import Arm, Mean, mean
-from grokfast.lab.compare.verdicts import judge, judge_means, level_of, taken
+from grokfast.lab.compare.verdicts import Verdict, judge, judge_means, level_of, taken
 from grokfast.lab.paper.published import arms_of, published_of
 from grokfast.lab.runs.directory import Run
 
@@ -181,6 +181,8 @@ def staged(tasks: Tasks) -> Finding | None:
     if not all(name in known for name in names):
         return None
     two, one, slow = (known[name] for name in names)
+    if not (two.steps().median.exact and one.steps().median.exact):
+        return None
     verdict, alone = judge(two.steps(), one.steps()), slow.steps().censored == slow.steps().count
     words = "Starting the filter after overfitting is faster, as the paper says"
     if verdict != "better":
@@ -197,41 +199,44 @@ def staged(tasks: Tasks) -> Finding | None:
 
 def matched_steps(tasks: Tasks) -> Finding | None:
     """MNIST: how soon, at the paper's weight decays and at equal ones."""
-    arms = four_arms(tasks, "mnist")
-    if arms is None:
+    arms = compared_arms(tasks, "mnist")
+    if arms is None or not arms[1].steps().median.exact:
         return None
     base, fast, matched = arms
     numbers = [published_of(arm.runs[0].settings).steps_text for arm in (fast, base)]
     took = f"Grokfast takes {taken(fast)}, the baseline {taken(base)}; in the paper {' and '.join(numbers)}"
     same = f"At the weight decay of Grokfast, {matched.runs[0].weight_decay:g}, no filter takes {taken(matched)}"
-    words = "On MNIST the gain comes from the filter"
-    if judge(fast.steps(), matched.steps()) != "better":
-        words = "On MNIST the gain comes from weight decay, not from the filter"
+    gain, real = judge(fast.steps(), base.steps()), judge(fast.steps(), matched.steps())
+    words = cause_of_gain("MNIST", gain, real)
     return Finding(words, f"{took}. {same}.", in_short=True)
 
 
 def matched_values(tasks: Tasks, task: str) -> Finding | None:
     """QM9 and IMDb: how good, at the paper's weight decays and at equal ones."""
-    arms = four_arms(tasks, task)
+    arms = compared_arms(tasks, task)
     if arms is None:
         return None
     what = arms[0].runs[0].measure
     base, fast, matched = ((arm, best_mean(whole_runs(arm.runs), what)) for arm in arms)
+    if min(pair[1].count for pair in (base, fast, matched)) < 2:  # one seed does not say how much seeds differ
+        return None
     high = what == "accuracy"
     name = {"imdb": "IMDb", "qm9": "QM9"}[task]
     gain, real = judge_means(fast[1], base[1], high=high), judge_means(fast[1], matched[1], high=high)
-    if gain != "better":
-        words = f"On {name} we see no gain"
-    else:
-        words = (
-            f"On {name} the gain comes from {'the filter' if real == 'better' else 'weight decay, not from the filter'}"
-        )
+    words = cause_of_gain(name, gain, real)
     values = f"The best validation {what} is {value(fast)} with Grokfast and {value(base)} without"
     same = f"{value(matched)} without a filter at the weight decay of Grokfast, {matched[0].runs[0].weight_decay:g}"
     return Finding(words, f"{values}; it is {same}.", in_short=True)
 
 
-def four_arms(tasks: Tasks, task: str) -> tuple[Arm, Arm, Arm] | None:
+def cause_of_gain(name: str, gain: Verdict, real: Verdict) -> str:
+    """Where a gain over the baseline comes from: `real` is the verdict at equal weight decay."""
+    if gain != "better":
+        return f"On {name} we see no clear gain"
+    return f"On {name} the gain comes from {'the filter' if real == 'better' else 'weight decay, not from the filter'}"
+
+
+def compared_arms(tasks: Tasks, task: str) -> tuple[Arm, Arm, Arm] | None:
     """The baseline, Grokfast, and the baseline at the weight decay of Grokfast."""
     known = {arm.name: arm for arm in paper_arms(tasks.get(task, ()))}
     names = ("Baseline", "Grokfast", "Baseline, decay of Grokfast")

@@ -87,6 +87,8 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
     axes.set_xscale("log" if panel.log_x else "linear")
     axes.set_yscale("log" if panel.log_y else "linear")
     axes.grid(alpha=0.25)
+    if any(series.texts for series in panel.series):
+        axes.margins(0.08)  # letters stand beside the marks
 
 
 def draw_series(axes: Axes, series: Series) -> None:
