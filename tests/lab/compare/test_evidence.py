@@ -47,8 +47,6 @@ def test_where_weights_are_needed_a_run_without_them_does_not_serve(tmp_path: Pa
     run = made_run(tmp_path, "Baseline", 0, [0.9, 0.01], task="modmul", until=0.95)
     assert lacks(missing([run]), "modmul", steps=150_000, seed=0)
     write_table(run.path / "weights.json", {"moved": [0.0]})
-    assert lacks(missing([run]), "modmul", steps=150_000, seed=0)
-    write_table(run.path / "weights.json", {"points": [[0.0, 0.0]]})
     assert not lacks(missing([run]), "modmul", steps=150_000, seed=0)
     assert lacks(missing([run]), "modmul", steps=150_000, seed=1)
 

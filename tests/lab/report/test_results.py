@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from made import create_made, made_run
 from tiny import tiny
@@ -99,6 +100,16 @@ def test_imdb_is_compared_at_one_length(tmp_path: Path) -> None:
     assert "| 3,000 |" in section(page, "imdb").splitlines()[3]
     assert "### imdb, to the end" in page
     assert "| 10,000 |" in page.split("### imdb, to the end")[1]
+
+
+def test_spectra_are_of_the_first_seed_that_recorded_gradients(tmp_path: Path) -> None:
+    losses = [0.5, 0.1]
+    lost = made_run(tmp_path, "Baseline", 0, losses, task="mnist", gradients=5)  # its gradients are not there
+    kept = made_run(tmp_path, "Baseline", 1, losses, task="mnist", gradients=5)
+    (kept.path / "gradients.json").write_text('{"names": ["a", "b"]}')
+    np.random.default_rng(0).normal(size=(64, 2, 2)).astype(np.float32).tofile(kept.path / "gradients.f32")
+    titles = [plot.title for plot in results_plots([lost, kept]) if plot.name.startswith("spectrum")]
+    assert titles == ["Spectrum of the gradients of Baseline, seed 1"]
 
 
 @pytest.mark.parametrize("name", ["trajectories", "deviation"])

@@ -200,6 +200,11 @@ def read_spectra(run: Run) -> dict[str, Any] | None:
     return None if has_gradients(run) else read_table(run, SPECTRA)
 
 
+def has_spectra(run: Run) -> bool:
+    """Whether a run has recorded gradients, or an archive their spectra."""
+    return has_gradients(run) or read_table(run, SPECTRA) is not None
+
+
 def read_phase(values: dict[str, Any]) -> Phase:
     frequency = np.fft.rfftfreq(values["segment"])[1:]
     before, after = (Spectrum(frequency, np.array(values[name])) for name in ("before", "after"))

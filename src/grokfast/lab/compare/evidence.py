@@ -37,11 +37,8 @@ def missing_costs(runs: Iterable[Run]) -> list[Request]:
 def serves(run: Run, request: Request) -> bool:
     """Whether a run of the same experiment and seed is long enough, and has kept its weights where they are needed."""
     long_enough = run.loop["steps"] >= resolve(request).loop.steps or run.stopped_at_level
-    return long_enough and (request.get("snapshots") is None or has_weights(run) or has_points(run))
-
-
-def has_points(run: Run) -> bool:
-    return "points" in (read_table(run, WEIGHTS) or {})
+    kept = has_weights(run) or read_table(run, WEIGHTS) is not None
+    return long_enough and (kept or request.get("snapshots") is None)
 
 
 def command_lines(requests: Sequence[Request]) -> list[str]:

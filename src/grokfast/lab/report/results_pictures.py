@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import grokfast
+from grokfast.lab.analysis.spectrum import has_spectra
 from grokfast.lab.analysis.weights import products_by_model
 from grokfast.lab.compare.arms import paper_arms
 from grokfast.lab.compare.controls import controls, fastest
@@ -27,7 +28,7 @@ def results_plots(runs: Sequence[Run]) -> list[Picture]:
     maps = [plot for plot in sweep_plots(tasks.values()) if not isinstance(plot, Parallel)]
     curves = [curves_plot(arms, task) for task, runs in tasks.items() if (arms := curve_arms(runs))]
     filters = [response_plot(paper_filters()), theorem_plot(paper_filters())]
-    spectra = gradient_plots(one_of_each([run for run in kept if run.loop["gradients"]]))
+    spectra = gradient_plots(one_of_each([run for run in kept if has_spectra(run)]))
     return [*curves, *maps, *filters, *spectra, *weight_plots(kept, products_by_model(kept))]
 
 
