@@ -5,7 +5,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints
 LAB := .venv/.lab
 READY := .venv/.ready
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint results bench clean
 
 $(LAB): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -27,6 +27,9 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/pyright -p tests
+
+results: $(LAB)  ## write docs/results.md, its figures and the README's answer, from results/ alone
+	$(BIN)/grokfast results results -o docs/results.md --summary README.md
 
 bench: $(READY)  ## ratios against peers and against the memory limit
 	$(BIN)/python benchmarks/filters.py

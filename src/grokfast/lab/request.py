@@ -181,8 +181,13 @@ def value_of(config: RunConfig, option: Option) -> Any:
 
 def command_line(config: RunConfig) -> str:
     """The shortest command that repeats a run."""
-    request = request_of(config)
-    return shlex.join(["grokfast", "train", request.task, *(w for n, v in request.values for w in flag_words(n, v))])
+    return request_line(request_of(config))
+
+
+def request_line(request: Request) -> str:
+    """The command that trains what is asked for."""
+    words = [word for name, value in request.values if value is not None for word in flag_words(name, value)]
+    return shlex.join(["grokfast", "train", request.task, *words])
 
 
 def flag_words(name: str, value: Any) -> list[str]:

@@ -14,11 +14,12 @@ import pytest
 from tiny import TINY
 
 from grokfast.lab import load_runs
-from grokfast.lab.commands.reproduce import make_plan, paper_filters
+from grokfast.lab.commands.reproduce import make_plan
 from grokfast.lab.commands.response import response_table
 from grokfast.lab.config import RunConfig
 from grokfast.lab.paper import experiments
 from grokfast.lab.paper.experiments import EXPERIMENTS, NAMES, configurations, find_experiments
+from grokfast.lab.report.results_pictures import paper_filters
 from grokfast.lab.training import train as training
 from grokfast.lab.training.plan import expected_steps, what_is_left
 

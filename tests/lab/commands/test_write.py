@@ -29,8 +29,8 @@ def test_report_writes_a_page_and_a_picture(call: Call, runs_dir: Path, tmp_path
 
 def test_the_level_decides_the_crossing(call: Call, runs_dir: Path, tmp_path: Path) -> None:
     made_run(runs_dir, "Baseline", 0, [0.5, 0.3, 0.1], task="mnist")
-    assert "| 30 | 30 | 44,022 |" in call("results", runs_dir)[1]
-    assert "| 20 | 20 | 44,022 |" in call("results", runs_dir, "--level", "0.6")[1]
+    assert "| Baseline | 0.01 | 30 | 44,022 |" in call("results", runs_dir)[1]
+    assert "| Baseline | 0.01 | 20 | 44,022 |" in call("results", runs_dir, "--level", "0.6")[1]
 
 
 @pytest.mark.parametrize("command", ["report", "figures", "results"])
@@ -51,7 +51,7 @@ def test_figures_of_everything_a_run_recorded(tmp_path: Path, ending: str, call:
     paths = sorted((tmp_path / "out").iterdir())
     assert sorted(out.splitlines()) == [f"written: {path}" for path in paths]
     names = [path.name.split("-")[0].split(".")[0] for path in paths]
-    assert names == ["curves", "response", "spectrum", "theorem", "trajectories"]
+    assert names == ["curves", "deviation", "response", "spectrum", "theorem", "trajectories"]
 
 
 # Results ------------------------------------------------------------------------------------------------------------
@@ -65,8 +65,8 @@ def test_results_are_a_table_for_each_task_with_arms(tmp_path: Path, call: Call)
         assert call(*train, "--seed", seed, "--runs-dir", tmp_path / "runs")[0] == 0
     assert call("results", "--runs-dir", tmp_path / "runs", "-o", tmp_path / "r.md")[0] == 0
     text = (tmp_path / "r.md").read_text()
-    assert "| Grokfast-EMA | 0.005 | 2 | > 10 | > 10 | 910 |" in text
-    assert "Grokfast-EMA: seeds 0, 1; 10 steps; evaluated once per epoch" in text
+    assert "| Grokfast-EMA | 0.005 | > 10 | 910 | > 10 |" in text
+    assert "| 10 | every epoch (10 steps) |" in text
     assert (tmp_path / "figures" / "curves-modmul.png").exists()
 
 
@@ -77,6 +77,22 @@ def test_results_go_into_a_page_between_its_marks(tmp_path: Path, runs_dir: Path
     assert call("results", runs_dir, "--summary", page)[:2] == (0, f"written: {page}\n")
     assert "| mnist | Grokfast | 2 | 1 | steps to 0.85 | 20 | 2,001 |" in page.read_text()
     assert "old" not in page.read_text()
+
+
+def test_what_is_missing_is_one_command_for_each_run(runs_dir: Path, call: Call) -> None:
+    made_run(runs_dir, "Grokfast", 0, [0.5, 0.1], task="mnist", steps=100_000)
+    lines = call("results", runs_dir, "--missing")[1].splitlines()
+    assert "grokfast train mnist --filter ema --seed 1 --threads 1" in lines
+    assert "grokfast train mnist --filter ema --seed 0 --threads 1" not in lines
+    assert lines[-1] == "grokfast train imdb --filter ema --seed 0 --threads 1 --steps 200"
+
+
+def test_costs_are_those_of_runs_made_for_them(runs_dir: Path, call: Call) -> None:
+    made_run(runs_dir, "Grokfast", 0, [0.5, 0.1], task="mnist")
+    assert "## Costs (Tables 3 to 6, Appendix D)\n\nNot run." in call("results", runs_dir)[1]
+    made_run(runs_dir / "costs", "Grokfast", 0, [0.5], task="mnist")
+    # A second per step, 20 steps to the level.
+    assert "| mnist | Grokfast | 1,000 | 43.9 | 20 | 87.8 |" in call("results", runs_dir)[1]
 
 
 def test_results_of_a_missing_directory_give_one_line(tmp_path: Path, call: Call) -> None:

@@ -9,16 +9,20 @@ from tiny import tiny
 
 from grokfast.lab.compare.arms import (
     ABLATIONS,
-    ablation_rows,
-    ablation_runs,
+    ablation_columns,
+    ablation_not_run,
     arm_rows,
+    arms_of_experiment,
+    columns_not_run,
     cost_rows,
+    held_text,
     paper_arms,
-    summary_rows,
+    summary_not_run,
+    summary_row,
 )
 from grokfast.lab.compare.seeds import make_arms
 from grokfast.lab.paper.experiments import configuration
-from grokfast.lab.paper.published import arms_of
+from grokfast.lab.paper.published import LATE_MA, arms_of
 from grokfast.lab.request import resolve
 from grokfast.lab.runs.metrics import Row
 
@@ -81,16 +85,51 @@ def test_other_experiments_are_not_arms(tmp_path: Path) -> None:
     assert arm_rows([]) == []
 
 
-def test_an_ablation_has_a_line_for_each_value_that_was_run(tmp_path: Path) -> None:
+def test_an_ablation_has_a_line_for_each_value_run_or_not(tmp_path: Path) -> None:
     gain = next(e for e in ABLATIONS if e.name == "fig-ma-gain")
     asked = {"steps": 30, "eval_every": 10}
-    runs = [create_made(tmp_path, configuration(gain, r, 0, asked), [0.5, 0.01, 0.2]) for r in gain.requests]
-    head, none, *others = ablation_rows(runs, gain)
-    assert none[: head.index("runs") + 1] == ["no filter", "0", "1"]
-    assert [line[0] for line in others] == [f"MA, window size 100, lamb {lamb:g}" for lamb in (1, 2, 5, 10)]
-    assert {line[head.index("steps to the level")] for line in others} == {"20"}
-    assert set(runs) <= set(ablation_runs(runs))
-    assert ablation_rows(runs[:2], gain) == []
+    runs = [create_made(tmp_path, configuration(gain, r, 0, asked), [0.5, 0.01, 0.2]) for r in gain.requests[:3]]
+    none, *others = [ablation_columns(arm) for arm in arms_of_experiment(runs, gain)]
+    assert (none["filter"], none["weight decay"], none["runs"]) == ("no filter", "0", "1")
+    assert [line["filter"] for line in others] == [f"MA, window size 100, lamb {lamb:g}" for lamb in (1, 2)]
+    assert {line["steps to the level"] for line in others} == {"20"}
+    assert ablation_not_run(gain.requests[3]) == {
+        "filter": "MA, window size 100, lamb 5",
+        "weight decay": "0",
+        "steps to the level": "not run",
+    }
+
+
+def test_a_filter_that_starts_late_says_when() -> None:
+    late = (LATE_MA, LATE_MA.having(two_stage="auto"))
+    words = [ablation_not_run(request)["filter"].rpartition(", ")[2] for request in late]
+    assert words == ["from step 500", "once saturated"]
+
+
+def test_a_run_that_falls_back_says_how_often(tmp_path: Path) -> None:
+    falls = made_run(tmp_path, "Grokfast-EMA", 0, [0.9, 0.01, 0.9, 0.9, 0.01], task="modmul")
+    stays = made_run(tmp_path, "Grokfast-EMA", 1, [0.9, 0.9, 0.01, 0.01, 0.01], task="modmul")
+    never = made_run(tmp_path, "Grokfast-EMA", 2, [0.9] * 5, task="modmul")
+    assert [held_text([run]) for run in (falls, stays, never)] == ["33%", "100%", ""]
+    assert held_text([falls, stays, never]) == "67%"
+    (line,) = table_of(arm_rows(paper_arms([falls]))).values()
+    assert (line["steps to 0.95"], line["at it in the 500 steps after"]) == ("20", "33%")
+
+
+def test_final_values_are_not_those_of_runs_that_ended_some_steps_after_the_level(tmp_path: Path) -> None:
+    losses = [0.9, 0.01, 0.9, 0.01]
+    run = made_run(tmp_path, "Baseline", 0, losses, task="modmul", until=0.95, extra_steps=20, steps=100)
+    line = table_of(arm_rows(paper_arms([run])))["Baseline"]
+    assert (line["steps to 0.95"], line["for good"]) == ("20", "40")
+    assert "final accuracy" not in line
+
+
+def test_an_arm_that_was_not_run_shows_what_the_paper_says() -> None:
+    base, fast, *_ = arms_of("imdb")
+    line = columns_not_run(fast, 0.8)
+    assert (line["arm"], line["weight decay"], line["steps to 0.8"]) == ("Grokfast", "10", "not run")
+    assert (line["paper: best accuracy of a batch"], line["paper: accuracy"]) == ("0.9", "")
+    assert summary_not_run(base)[-2:] == ["not run", "0.84"]
 
 
 def test_costs_are_means_over_seeds_beside_the_paper_s(tmp_path: Path) -> None:
@@ -103,10 +142,10 @@ def test_costs_are_means_over_seeds_beside_the_paper_s(tmp_path: Path) -> None:
     assert (line["paper: seconds"], line["paper: memory, MB"]) == ("1,928", "196")
 
 
-def test_the_summary_has_few_arms_by_the_number_that_the_paper_gives(tmp_path: Path) -> None:
-    names = ("Baseline", "Grokfast", "Baseline, decay of Grokfast")
+def test_the_summary_states_the_number_that_the_paper_gives(tmp_path: Path) -> None:
+    names = ("Grokfast", "Baseline, decay of Grokfast")
     runs = [made_run(tmp_path, name, 0, [0.5, 0.1], task="mnist") for name in names]
-    assert summary_rows(paper_arms(runs)) == [
+    assert [summary_row(arm) for arm in paper_arms(runs)] == [
         ["mnist", "Grokfast", "2", "1", "steps to 0.85", "20", "2,001"],
         ["mnist", "Baseline, decay of Grokfast", "2", "1", "steps to 0.85", "20", ""],
     ]

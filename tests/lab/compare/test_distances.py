@@ -25,7 +25,7 @@ def arm_run(
 
 
 def table_of(runs: list[Run]) -> dict[str, dict[str, str]]:
-    head, *rows = distance_rows([products(runs)])
+    head, *rows = distance_rows(runs, [products(runs)])
     return {row[0]: dict(zip(head, row, strict=True)) for row in rows}
 
 

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from made import create_made, made_run
 
-from grokfast.lab.compare.arms import ABLATIONS, ablation_rows, arm_rows, cost_rows, paper_arms
+from grokfast.lab.compare.arms import ABLATIONS, arm_rows, cost_rows, paper_arms
 from grokfast.lab.compare.headline import headline
 from grokfast.lab.compare.seeds import by_task, make_arms
 from grokfast.lab.compare.sensitivity import find_families
 from grokfast.lab.paper.experiments import Experiment
 from grokfast.lab.paper.published import MA
 from grokfast.lab.report.curves import band
-from grokfast.lab.report.markdown import results_page, summary_table
 from grokfast.lab.report.page.page import page
 from grokfast.lab.report.page.sweeps import best_rows
+from grokfast.lab.report.results import ablation_table, results_page, summary_table
 from grokfast.lab.report.sweeps import steps_text
 from grokfast.lab.request import resolve
 from grokfast.lab.runs.directory import Run
@@ -89,7 +89,7 @@ def of_table(lines: list[list[str]], name: str, column: str) -> str:
 
 
 def of_ablation(runs: list[Run], experiment: Experiment) -> str:
-    head, *lines = ablation_rows(runs, experiment)
+    head, *lines = of_markdown(ablation_table(runs, experiment, Path()))
     return next(line for line in lines if line[:2] == ["MA, window size 100, lamb 5", "0.01"])[
         head.index("steps to the level")
     ]

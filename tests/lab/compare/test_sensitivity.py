@@ -124,7 +124,7 @@ def test_runs_of_one_family_differ_in_numbers_that_are_a_way_to_learn_the_same(t
     (family,) = find_families(runs)
     assert set(family.axes) == {"lamb", "lr", "width"}
     assert family.fixed == {"alpha": 0.98, "weight_decay": 0.005}
-    assert (family.title, family.level, family.runs) == ("modmul, ema", "validation accuracy 0.95", 3)
+    assert (family.title, family.level, family.runs) == ("modmul, ema, adam", "validation accuracy 0.95", 3)
     assert family.candidates[0].taken == [Bound(100)]
 
 

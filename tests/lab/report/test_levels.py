@@ -9,7 +9,7 @@ import pytest
 from made import made_run
 
 from grokfast.lab.report import write_figures, write_report
-from grokfast.lab.report.markdown import results_page, summary_table
+from grokfast.lab.report.results import results_page, summary_table
 from grokfast.lab.runs.directory import Run
 
 LOSSES = [0.9, 0.7, 0.3, 0.01]  # 0.6 is crossed at 30, 0.95 at 40

@@ -1,48 +1,36 @@
-"""docs/results.md and the table of the README."""
+"""Markdown: tables without empty cells, links to runs, blocks between marks."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from made import create_made, made_run
-from tiny import tiny
+from made import made_run
 
-from grokfast.lab.report import write_figures
-from grokfast.lab.report.markdown import MARKS, other_runs, put_between, results_page, summary_table, table_runs
-
-
-def test_runs_that_are_not_finished_are_named(tmp_path: Path) -> None:
-    runs = [made_run(tmp_path, "Baseline", 0, [0.5, 0.1], task="mnist")]
-    runs.append(made_run(tmp_path, "Grokfast", 0, [0.5, 0.3], task="mnist", finish=False))
-    page = results_page(runs)
-    assert "| Grokfast | 2 | 1 (unfinished) | > 20 |" in page
-    assert "- Not finished: Grokfast, seed 0, step 20 of 20, best accuracy 0.7, best loss 0.3" in page
+from grokfast.lab.compare.seeds import make_arms
+from grokfast.lab.report.markdown import MARKS, as_markdown, line_up, provenance, put_between
 
 
-def test_lengths_are_sorted_as_numbers(tmp_path: Path) -> None:
-    runs = [made_run(tmp_path, "Baseline", seed, [9.0] * (n - 1) + [1.0]) for seed, n in enumerate((105, 131, 79))]
-    assert "- Baseline: seeds 0, 1, 2; 790, 1,050 and 1,310 steps; evaluated every 10 steps" in results_page(runs)
+def test_no_cell_is_empty_and_no_column_either() -> None:
+    lines = line_up([{"arm": "a", "steps": "1", "paper": "", "more": ""}, {"arm": "b", "paper": "2"}])
+    assert as_markdown(lines).splitlines() == [
+        "| arm | steps | paper |",
+        "| --- | --- | --- |",
+        "| a | 1 | - |",
+        "| b | - | 2 |",
+    ]
 
 
-def test_a_task_without_an_arm_has_no_section(tmp_path: Path) -> None:
-    assert results_page([create_made(tmp_path, tiny(steps=20), [0.5, 0.1])]) == ""
-
-
-def test_the_summary_goes_between_the_marks(tmp_path: Path) -> None:
-    table = summary_table([made_run(tmp_path, "Grokfast", 0, [0.5, 0.1], task="mnist")])
-    assert "| mnist | Grokfast | 2 | 1 | steps to 0.85 | 20 | 2,001 |" in table
+def test_a_block_goes_between_the_marks() -> None:
     page = f"above\n{MARKS[0]}\nold\n{MARKS[1]}\nbelow\n"
-    assert put_between(page, table) == f"above\n{MARKS[0]}\n{table}\n{MARKS[1]}\nbelow\n"
+    assert put_between(page, "new") == f"above\n{MARKS[0]}\nnew\n{MARKS[1]}\nbelow\n"
     with pytest.raises(ValueError, match="must hold"):
-        put_between("no marks", table)
+        put_between("no marks", "new")
 
 
-def test_pictures_stand_beside_their_tables(tmp_path: Path) -> None:
-    arm = made_run(tmp_path, "Grokfast", 0, [0.5, 0.1], task="mnist")
-    again = made_run(tmp_path, "Grokfast", 0, [0.5], task="mnist", gradients=5)
-    runs = [arm, again, create_made(tmp_path, tiny(steps=20), [0.5, 0.1])]
-    assert (table_runs(runs), other_runs(runs)) == ([arm], [again])
-    drawn = write_figures(table_runs(runs), tmp_path / "figures", "png", also=other_runs(runs))
-    page = results_page(runs, [path.relative_to(tmp_path) for path in drawn])
-    assert page.index("## mnist") < page.index("![curves-mnist](figures/curves-mnist.png)") < page.index("## Costs")
+def test_a_row_says_what_it_rests_on(tmp_path: Path) -> None:
+    runs = [made_run(tmp_path / "runs", "Baseline", seed, [9.0] * n) for seed, n in ((0, 105), (1, 131), (2, 105))]
+    (arm,) = make_arms(runs)
+    found = provenance(arm, tmp_path / "docs")
+    links = ", ".join(f"[{seed}](../runs/{run.name})" for seed, run in enumerate(runs))
+    assert found == {"seeds": links, "budget": "1,050 and 1,310", "evaluated": "every 10 steps"}

@@ -13,10 +13,12 @@ from scipy import signal
 import grokfast
 from grokfast.lab.analysis.frequency import Floats, ring_out, silence, transfer
 from grokfast.lab.filters import known_filter
+from grokfast.lab.runs.archive import few_digits, read_table
 from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.metrics import Kind
-from grokfast.lab.runs.recording import Sampled, load_gradients
+from grokfast.lab.runs.recording import Sampled, has_gradients, load_gradients
 
+SPECTRA = "spectra.json"
 SHORTEST = 16  # steps; fewer have no spectrum to speak of
 SEGMENT = 1024  # steps; shorter ones do not reach below the cutoff of the paper's filters
 
@@ -120,6 +122,8 @@ def filtered_spectra(run: Run, *, segment: int = SEGMENT) -> dict[str, Phase]:
     stopped there or never came so far, they are `"memorisation"` and `"generalisation"`: until the training data was
     learnt, and since. Where there is too little of these as well, there is the whole run alone.
     """
+    if (table := read_spectra(run)) is not None:
+        return {name: read_phase(values) for name, values in table["phases"].items()}
     sampled = load_gradients(run)
     steps = len(sampled.before)
     found = {"whole run": phase(sampled, 0, steps, segment)}
@@ -154,6 +158,8 @@ def measured_gain(run: Run, *, segment: int = SEGMENT) -> Gain:
     leaks in, and gradients shrink over training, so that the filter still holds what larger ones left. Longer segments
     move these bins down.
     """
+    if (table := read_spectra(run)) is not None:
+        return Gain(*(np.array(table["gain"][name]) for name in Gain._fields))
     sampled, filter = load_gradients(run), known_filter(run.settings["filter"])
     if filter is None and run.filter is not None:
         raise RunError(f"{run.name} has a filter that is not known here: {run.filter}")
@@ -174,6 +180,35 @@ def settled(sampled: Sampled, filter: grokfast.Filter) -> int:
     rows = enumerate(zip(sampled.before, sampled.after, strict=True))
     first = next((step for step, (before, after) in rows if (before != after).any()), 0)
     return first + min(ring_out(filter, level=0.1), (len(sampled.before) - first) // 4)
+
+
+# Archived runs ----------------------------------------------------------------------------------------------------
+
+
+def spectrum_table(run: Run) -> dict[str, Any]:
+    """What an archive keeps of the gradients of a run: the spectra of its phases and the measured gain."""
+    gain = {name: few_digits(values) for name, values in measured_gain(run)._asdict().items()}
+    return {"phases": {name: plain_phase(found) for name, found in filtered_spectra(run).items()}, "gain": gain}
+
+
+def plain_phase(found: Phase) -> dict[str, Any]:
+    densities = {name: few_digits(getattr(found, name).density) for name in ("before", "after")}
+    return {"start": found.start, "stop": found.stop, "segment": round(1 / found.before.frequency[0]), **densities}
+
+
+def read_spectra(run: Run) -> dict[str, Any] | None:
+    return None if has_gradients(run) else read_table(run, SPECTRA)
+
+
+def has_spectra(run: Run) -> bool:
+    """Whether a run has recorded gradients, or an archive their spectra."""
+    return has_gradients(run) or read_table(run, SPECTRA) is not None
+
+
+def read_phase(values: dict[str, Any]) -> Phase:
+    frequency = np.fft.rfftfreq(values["segment"])[1:]
+    before, after = (Spectrum(frequency, np.array(values[name])) for name in ("before", "after"))
+    return Phase(values["start"], values["stop"], before, after)
 
 
 # Appendix A -------------------------------------------------------------------------------------------------------

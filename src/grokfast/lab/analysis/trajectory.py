@@ -1,8 +1,8 @@
 """Paths of the weights w(t) through parameter space: how far, |w(t) - w(0)|, and where to, (w(t) - w(0) - mean) V.
 
 The paper has three states: A, the initial weights; B, after 500 steps, where the training data is learnt; C, the end of
-a run, where it generalises. V holds the principal axes of all snapshots of several runs, each run relative to its own
-initial weights.
+a run, where it generalises. V holds the two principal axes of the snapshots of one run, the baseline's in the paper, or
+of all; each run counts relative to its own initial weights.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from grokfast.lab.runs.recording import OVERFIT_STEP
 class Distances(NamedTuple):
     """How far the three states of a run lie apart, as l2 norms over all parameters.
 
-    `generalised` says whether the weights at C reach the run's level. If not, the run has no state C, and `bc` and `ac`
-    only say how far it has come.
+    `generalised` says whether the run has reached its level by C. If not, it has no state C, and `bc` and `ac` only say
+    how far it has come.
     """
 
     ab: float
@@ -53,34 +53,45 @@ def distances(run: Run, known: Products) -> Distances:
     """How far the states A, B and C of a run lie apart, from the products of this run and maybe others."""
     found = known.of(run)
     steps, inner = found.steps[0], found.inner
-    b, c = int(np.abs(steps - OVERFIT_STEP).argmin()), len(steps) - 1
+    b, c = state_b(steps), len(steps) - 1
     # |c - b|^2 by the products; rounding must not make it negative.
     squares = (inner[b, b], max(0.0, inner[c, c] + inner[b, b] - 2 * inner[b, c]), inner[c, c])
     ab, bc, ac = (math.sqrt(square) for square in squares)
-    rows = [row for row in run.rows if row.step <= steps[c]]
-    generalised = bool(rows) and reaches(rows, run.level, run.measure)[-1]
-    return Distances(ab, bc, ac, (0, int(steps[b]), int(steps[c])), found.parameters, generalised)
+    return Distances(ab, bc, ac, (0, int(steps[b]), int(steps[c])), found.parameters, generalised(run, int(steps[c])))
 
 
-def project(known: Products) -> list[Trajectory]:
-    """Weights of several runs, each less its initial ones, on the two principal axes of all their snapshots.
+def state_b(steps: NDArray[np.int64]) -> int:
+    """Which snapshot is the state B: the one nearest to 500 steps."""
+    return int(np.abs(steps - OVERFIT_STEP).argmin())
 
-    With the snapshots as rows of X, less their mean, X = U S V^T: the points are X V = U S, and U and S^2 are the
-    eigenvectors and eigenvalues of X X^T, which is small. So neither X nor V is ever in memory.
 
-    On each axis the first run ends at or above where it began: an axis has no sign of its own.
+def generalised(run: Run, step: int) -> bool:
+    """Whether a run has reached its level by a step."""
+    return any(reaches([row for row in run.rows if row.step <= step], run.level, run.measure))
+
+
+def project(known: Products, base: Run | None = None) -> list[Trajectory]:
+    """Weights of several runs, each less its initial ones, on the two principal axes of the snapshots of `base`.
+
+    Without a base the axes are those of all snapshots. With the snapshots of the base as rows of X, less their mean,
+    X = U S V^T: the points of rows Y are Y V = Y X^T U / S, and U and S^2 are the eigenvectors and eigenvalues of
+    X X^T, which is small. So neither X nor V is ever in memory.
+
+    On each axis the base, or else the first run, ends at or above where it began: an axis has no sign of its own.
     """
-    count = len(known.inner)
+    rows = spans(known.steps)
+    lead = rows[0 if base is None else [run.path for run in known.runs].index(base.path)]
+    mine = slice(0, len(known.inner)) if base is None else lead
+    count = mine.stop - mine.start
     if count < 2:
         raise ValueError(f"two axes need two snapshots or more, got {count}")
-    shift = np.eye(count) - 1 / count  # takes the mean off each row
-    centred = shift @ known.inner @ shift
-    values, vectors = (part[..., :-3:-1] for part in np.linalg.eigh(centred))  # eigh ascends
-    real = values > count * np.finfo(np.float64).eps * np.trace(centred)  # the rest is rounding, and no axis
-    points = vectors * np.sqrt(np.where(real, values, 0.0))
-    rows = spans(known.steps)
-    first = points[rows[0]]
-    points *= np.where(first[-1] < first[0], -1.0, 1.0)
+    # The mean is taken off all rows, but it is that of the rows that make the axes.
+    right = known.inner - known.inner[:, mine].mean(1, keepdims=True)
+    centred = right - right[mine].mean(0)
+    values, vectors = (part[..., :-3:-1] for part in np.linalg.eigh(centred[mine, mine]))  # eigh ascends
+    real = values > count * np.finfo(np.float64).eps * np.trace(centred[mine, mine])  # the rest is rounding, no axis
+    points = centred[:, mine] @ vectors / np.sqrt(np.where(real, values, np.inf))
+    points *= np.where(points[lead][-1] < points[lead][0], -1.0, 1.0)
     moved = np.sqrt(known.inner.diagonal())
-    parts = [(points[mine], moved[mine]) for mine in rows]
+    parts = [(points[span], moved[span]) for span in rows]
     return [Trajectory(run, steps, *part) for run, steps, part in zip(known.runs, known.steps, parts, strict=True)]

@@ -30,11 +30,11 @@ class Products(NamedTuple):
     inner: Vector  # (snapshots, snapshots)
     parameters: int
 
-    def of(self, run: Run) -> Products:
-        """The part of one run."""
-        i = [known.path for known in self.runs].index(run.path)
-        mine = spans(self.steps)[i]
-        return Products([run], [self.steps[i]], self.inner[mine, mine], self.parameters)
+    def of(self, *runs: Run) -> Products:
+        """The part of some runs."""
+        places = [[known.path for known in self.runs].index(run.path) for run in runs]
+        rows = np.concatenate([np.r_[spans(self.steps)[i]] for i in places])
+        return Products(list(runs), [self.steps[i] for i in places], self.inner[np.ix_(rows, rows)], self.parameters)
 
 
 def flatten_weights(weights: dict[str, Tensor]) -> Vector:
@@ -54,12 +54,15 @@ def load_vectors(run: Run) -> Iterator[tuple[int, Vector]]:
         yield step, vector
 
 
+def has_weights(run: Run) -> bool:
+    return any((run.path / "snapshots").glob("*.pt"))
+
+
 def products_by_model(runs: Sequence[Run]) -> list[Products]:
     """The products of the complete runs that kept weights, those of one model together."""
     alike: dict[str, list[Run]] = {}
     for run in runs:
-        kept = any((run.path / "snapshots").glob("*.pt"))
-        if kept and run.summary is not None and not run.summary.get("diverged"):
+        if has_weights(run) and run.summary is not None and not run.summary.get("diverged"):
             alike.setdefault(repr(run.settings["task"]), []).append(run)
     found: list[Products] = []
     for members in alike.values():

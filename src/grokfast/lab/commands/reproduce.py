@@ -11,15 +11,12 @@ from pathlib import Path
 
 from rich.table import Table
 
-import grokfast
 from grokfast.lab.commands.common import add_out, add_runs_dir, complain, show
 from grokfast.lab.commands.response import response_table
 from grokfast.lab.commands.terminal import train_next
 from grokfast.lab.compare.results import result
 from grokfast.lab.config import RunConfig
 from grokfast.lab.paper.experiments import ALL, EXPERIMENTS, FILTERS, Experiment, configurations, find_experiments
-from grokfast.lab.paper.published import EMA, MA
-from grokfast.lab.request import resolve
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.writer import run_path
 from grokfast.lab.tasks.data import data_directory
@@ -128,6 +125,7 @@ def results(names: list[str], runs: list[Run], out: Path) -> Iterator[Table | st
     from grokfast.lab.report import write_report
     from grokfast.lab.report.draw_matplotlib import draw
     from grokfast.lab.report.plots import response_plot, theorem_plot
+    from grokfast.lab.report.results_pictures import paper_filters
 
     if FILTERS in (experiment.name for experiment in find_experiments(names)):
         filters, path = paper_filters(), out.with_name("filters.png")
@@ -150,8 +148,3 @@ def results_table(runs: list[Run], *columns: str) -> Table:
         label = found["run"] if found["run"] == run.name else f"{run.task}, {found['run']}"
         table.add_row(label, *(found[name] for name in columns))
     return table
-
-
-def paper_filters() -> list[grokfast.Filter]:
-    """The two filters of the paper, as it uses them on modular arithmetic."""
-    return [filter for request in (MA, EMA) if (filter := resolve(request).filter) is not None]

@@ -3,44 +3,70 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from grokfast.lab.commands.common import add_level, add_runs_dir, drop_unreadable
+from grokfast.lab.compare.evidence import missing, missing_costs
 from grokfast.lab.compare.seeds import check_level
-from grokfast.lab.report import write_figures
-from grokfast.lab.report.markdown import other_runs, put_between, results_page, summary_table, table_runs
+from grokfast.lab.paper.published import find_arm
+from grokfast.lab.report.draw_matplotlib import draw
+from grokfast.lab.report.markdown import put_between
+from grokfast.lab.report.pictures import Picture
+from grokfast.lab.report.results import results_page, summary_block
+from grokfast.lab.report.results_pictures import results_plots
+from grokfast.lab.request import request_line
 from grokfast.lab.runs.directory import Run, RunError, load_runs
 from grokfast.lab.runs.files import write_atomically
 
+FIGURES = "figures"  # beside the page
+COSTS = "costs"  # below a directory of runs: those made to measure time and memory
+
 
 def add(parser: argparse.ArgumentParser) -> None:
-    help = "directories of runs (default: --runs-dir)"
+    help = f"directories of runs (default: --runs-dir); runs that measure costs are in DIR/{COSTS}"
     parser.add_argument("folders", nargs="*", type=Path, metavar="DIR", help=help)
     add_runs_dir(parser)
     add_level(parser)
-    help = "write the tables to this Markdown file, and figures beside it (default: print the tables)"
+    help = "write the page to this Markdown file, and figures beside it (default: print the page)"
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help=help)
-    help = "put a short table between the two marks of this Markdown file"
+    help = "put the answer in short and a table between the two marks of this Markdown file"
     parser.add_argument("--summary", type=Path, metavar="FILE", help=help)
+    help = "print the commands of the planned runs that are not there, the most telling first, and nothing else"
+    parser.add_argument("--missing", action="store_true", help=help)
 
 
 def run(args: argparse.Namespace) -> int:
-    runs = load_judged(args.folders or [args.runs_dir], args.level)
-    if not table_runs(runs):
+    folders = args.folders or [args.runs_dir]
+    runs, costs = load_judged(folders, args.level), load_costs(folders)
+    if args.missing:
+        print("\n".join(map(request_line, [*missing(runs), *missing_costs(costs)])))
+        return 0
+    if not any(find_arm(run.settings) for run in runs):
         raise RunError("there is no complete run of the paper's experiments: grokfast reproduce --list")
     if args.summary is not None:
-        page = put_between(args.summary.read_text(encoding="utf-8"), summary_table(runs))
+        page = put_between(args.summary.read_text(encoding="utf-8"), summary_block(runs))
         write_atomically(args.summary, page.encode())
         print(f"written: {args.summary}")
     if args.out is not None:
-        folder = args.out.parent / "figures"
-        drawn = write_figures(table_runs(runs), folder, "png", also=other_runs(runs), level=args.level)
-        page = results_page(runs, [path.relative_to(args.out.parent) for path in drawn])
-        write_atomically(args.out, page.encode())
-        print(f"written: {args.out}, figures in {folder}")
+        write_page(runs, costs, args.out)
     elif args.summary is None:
-        print(results_page(runs))
+        print(results_page(runs, costs=costs))
     return 0
+
+
+def write_page(runs: list[Run], costs: list[Run], out: Path) -> None:
+    plots, folder = results_plots(runs), out.parent / FIGURES
+    folder.mkdir(parents=True, exist_ok=True)
+    for plot in plots:
+        draw([plot], folder / f"{plot.name}.png")
+    write_atomically(out, page_with(plots, runs, costs, out.parent).encode())
+    print(f"written: {out}, figures in {folder}")
+
+
+def page_with(plots: Sequence[Picture], runs: list[Run], costs: list[Run], place: Path) -> str:
+    """The page as it stands in the directory `place`, with pictures that lie below it."""
+    return results_page(runs, [Path(FIGURES) / f"{plot.name}.png" for plot in plots], costs=costs, place=place)
 
 
 def load_judged(folders: list[Path], level: float | None) -> list[Run]:
@@ -48,8 +74,17 @@ def load_judged(folders: list[Path], level: float | None) -> list[Run]:
     for folder in folders:
         if not folder.is_dir():
             raise RunError(f"a directory of runs must exist, got {folder}")
-    runs = drop_unreadable([run for folder in folders for run in load_runs(folder)])
+    runs = drop_unreadable([run for folder in folders for run in by_name(folder)])
     if level is None:
         return runs
     check_level(level, [run.measure for run in runs])
     return [run.judged_at(level) for run in runs]
+
+
+def load_costs(folders: list[Path]) -> list[Run]:
+    return drop_unreadable([run for folder in folders for run in by_name(folder / COSTS)])
+
+
+def by_name(folder: Path) -> list[Run]:
+    """The runs of a directory: the dates of files differ from one checkout to another."""
+    return sorted(load_runs(folder), key=lambda run: run.name)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from grokfast.lab import filters
 from grokfast.lab.compare.results import table_of
-from grokfast.lab.compare.seeds import Arm, make_arms, mean, spread
+from grokfast.lab.compare.seeds import Arm, Mean, held, make_arms, mean, spread
+from grokfast.lab.config import to_json
+from grokfast.lab.paper.evidence import TWO_STAGES
 from grokfast.lab.paper.experiments import EXPERIMENTS, Experiment
-from grokfast.lab.paper.published import arms_of, published_of, request_key
+from grokfast.lab.paper.published import PaperArm, Published, arms_of, published_of, request_key
+from grokfast.lab.request import Request, resolve
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import Crossing, best, first_crossing, reaches
 from grokfast.lab.tasks import TASKS
 from grokfast.lab.tasks.base import Headline, Measure
+
+NOT_RUN = "not run"
 
 
 def paper_arms(runs: Iterable[Run]) -> list[Arm]:
@@ -32,28 +38,42 @@ def arm_rows(arms: Sequence[Arm]) -> list[list[str]]:
 
 
 def arm_columns(arm: Arm, arms: Sequence[Arm]) -> dict[str, str]:
-    run, whole = arm.runs[0], whole_runs(arm.runs)
-    published, headlines = published_of(run.settings), headlines_of(arm)
-    # The paper's number stands beside what it can be compared with.
-    elsewhere = {headline.published for headline in headlines}
+    run, whole, headlines = arm.runs[0], whole_runs(arm.runs), headlines_of(arm.runs[0].task)
+    paper = published_columns(published_of(run.settings), headlines)
     found = {
         "arm": arm.name,
         "weight decay": f"{run.weight_decay:g}",
         "runs": count_text(arm),
         f"steps to {run.level:g}": str(arm.steps()),
-        "for good": str(spread([run.crossing("stable") for run in whole])),
-        "paper: steps": published.steps_text,
+        "paper: steps": paper["paper: steps"],
+        "at it in the 500 steps after": held_text(arm.runs),
+        "for good": str(spread([run.crossing("stable") for run in watched_runs(arm.runs)])),
         "final accuracy": mean(run.rows[-1].val_accuracy for run in whole).text(3),
         "best accuracy": best_text(whole, "accuracy"),
-        "paper: accuracy": "" if "accuracy" in elsewhere else number(published.accuracy),
+        "paper: accuracy": paper["paper: accuracy"],
         "best loss": best_text(whole, "loss"),
-        "paper: loss": "" if "loss" in elsewhere else number(published.loss),
+        "paper: loss": paper["paper: loss"],
         f"steps to the baseline's best {run.measure}": steps_to_best_of(arm, arms),
     }
     for headline in headlines:
-        found |= {headline.words: headline_text(whole, headline)}
-        found |= {f"paper: {headline.words}": number(getattr(published, headline.published))}
+        name = f"paper: {headline.words}"
+        found |= {headline.words: headline_text(whole, headline), name: paper[name]}
     return found
+
+
+def columns_not_run(arm: PaperArm, level: float) -> dict[str, str]:
+    """The columns of an arm that has no runs: what the paper says of it."""
+    paper = published_columns(arm.published or Published(""), headlines_of(arm.task))
+    decay = f"{resolve(arm.request).optim.weight_decay:g}"
+    return {"arm": arm.name, "weight decay": decay, f"steps to {level:g}": NOT_RUN, **paper}
+
+
+def published_columns(published: Published, headlines: Sequence[Headline]) -> dict[str, str]:
+    """The paper's numbers, each named after what it can be compared with."""
+    elsewhere = {headline.published for headline in headlines}
+    plain = {f"paper: {n}": "" if n in elsewhere else number(getattr(published, n)) for n in ("accuracy", "loss")}
+    further = {f"paper: {h.words}": number(getattr(published, h.published)) for h in headlines}
+    return {"paper: steps": published.steps_text, **plain, **further}
 
 
 def count_text(arm: Arm) -> str:
@@ -63,9 +83,9 @@ def count_text(arm: Arm) -> str:
     return f"{len(arm.runs)} (unfinished)" if open == len(arm.runs) else f"{len(arm.runs)} ({open} unfinished)"
 
 
-def headlines_of(arm: Arm) -> list[Headline]:
-    """What else the tables show of this task; nothing of one that is not known here."""
-    task = TASKS.get(arm.runs[0].task)
+def headlines_of(name: str) -> list[Headline]:
+    """What else the tables show of a task; nothing of one that is not known here."""
+    task = TASKS.get(name)
     return [] if task is None else [h for h in (task.headline, *task.further) if h is not None]
 
 
@@ -74,9 +94,25 @@ def whole_runs(runs: Sequence[Run]) -> list[Run]:
     return [run for run in runs if run.status == "complete" and not run.stopped_at_level]
 
 
+def watched_runs(runs: Sequence[Run]) -> list[Run]:
+    """Complete runs that were trained beyond the level, if they reached it."""
+    return [run for run in runs if run.status == "complete" and (run.loop["extra_steps"] or not run.stopped_at_level)]
+
+
+def held_text(runs: Sequence[Run]) -> str:
+    """How much of the 500 steps after the first crossing runs are at their level."""
+    found = mean(held(run) for run in runs)
+    return "" if found.mean is None else f"{found.mean:.0%}"
+
+
 def best_text(runs: Sequence[Run], measure: Measure) -> str:
+    return best_mean(runs, measure).text(3)
+
+
+def best_mean(runs: Sequence[Run], measure: Measure) -> Mean:
+    """The best of each run over seeds."""
     found = [best(run.rows, measure) for run in runs]
-    return mean(None if value is None else value.value for value in found).text(3)
+    return mean(None if value is None else value.value for value in found)
 
 
 def headline_text(runs: Sequence[Run], headline: Headline) -> str:
@@ -91,7 +127,7 @@ def steps_to_best_of(arm: Arm, arms: Sequence[Arm]) -> str:
     base = next((other for other in arms if other.name == "Baseline"), None)
     if base is None or base.key == arm.key:
         return ""
-    best_of_seed = {run.loop["seed"]: best(run.rows, run.measure) for run in base.runs}
+    best_of_seed = {run.loop["seed"]: best(run.rows, run.measure) for run in whole_runs(base.runs)}
     targets = [(run, best_of_seed.get(run.loop["seed"])) for run in arm.runs]
     found = [crossing_of(run, target.value) for run, target in targets if target is not None]
     few = f" [{len(found)} of {len(arm.runs)} runs]" if 0 < len(found) < len(arm.runs) else ""
@@ -107,13 +143,9 @@ def crossing_of(run: Run, value: float) -> Crossing:
 SUMMARY = ["task", "arm", "weight decay", "runs", "number", "measured", "paper"]
 
 
-def summary_rows(arms: Sequence[Arm]) -> list[list[str]]:
-    """The arms that tell the story, each by the number that the paper gives of its task."""
-    return [summary_row(arm) for arm in arms if arm.paper is not None and arm.paper.in_summary]
-
-
 def summary_row(arm: Arm) -> list[str]:
-    run, headline = arm.runs[0], next(iter(headlines_of(arm)), None)
+    """An arm by the number that the paper gives of its task."""
+    run, headline = arm.runs[0], next(iter(headlines_of(arm.runs[0].task)), None)
     published = published_of(run.settings)
     if headline is None:
         told = [f"steps to {run.level:g}", str(arm.steps()), published.steps_text]
@@ -121,6 +153,15 @@ def summary_row(arm: Arm) -> list[str]:
         paper = number(getattr(published, headline.published))
         told = [headline.words, headline_text(whole_runs(arm.runs), headline), paper]
     return [run.task, arm.name, f"{run.weight_decay:g}", count_text(arm), *told]
+
+
+def summary_not_run(arm: PaperArm) -> list[str]:
+    config, published = resolve(arm.request), arm.published or Published("")
+    what = next(iter(headlines_of(arm.task)), None)
+    told = [f"steps to {config.level:g}", NOT_RUN, published.steps_text]
+    if what is not None:
+        told = [what.words, NOT_RUN, number(getattr(published, what.published))]
+    return [arm.task, arm.name, f"{config.optim.weight_decay:g}", "0", *told]
 
 
 def number(value: float | None) -> str:
@@ -131,17 +172,9 @@ def number(value: float | None) -> str:
 
 # The paper shows them as curves and states no steps, so nothing published stands beside them.
 ABLATIONS = tuple(experiment for experiment in EXPERIMENTS if experiment.budget is not None)
-
-
-def ablation_rows(runs: Sequence[Run], experiment: Experiment) -> list[list[str]]:
-    """The headings and a line for each value that was run; [] where fewer than three were."""
-    found = arms_of_experiment(runs, experiment)
-    return table_of([ablation_row(arm) for arm in found]) if len(found) > 2 else []
-
-
-def ablation_runs(runs: Sequence[Run]) -> list[Run]:
-    """The runs that these tables are of."""
-    return [run for experiment in ABLATIONS for arm in arms_of_experiment(runs, experiment) for run in arm.runs]
+# With them stand the figure that has no table in the paper, and ours.
+SLOW_ONLY = tuple(experiment for experiment in EXPERIMENTS if experiment.name == "fig-slow-only")
+TABLES = (*ABLATIONS, *SLOW_ONLY, TWO_STAGES)
 
 
 def arms_of_experiment(runs: Sequence[Run], experiment: Experiment) -> list[Arm]:
@@ -150,15 +183,28 @@ def arms_of_experiment(runs: Sequence[Run], experiment: Experiment) -> list[Arm]
     return [known[key] for key in dict.fromkeys(map(request_key, experiment.requests)) if key in known]
 
 
-def ablation_row(arm: Arm) -> dict[str, str]:
+def ablation_columns(arm: Arm) -> dict[str, str]:
     run = arm.runs[0]
     return {
-        "filter": filters.describe_plain(run.settings["filter"]),
+        "filter": filter_text(run.settings),
         "weight decay": f"{run.weight_decay:g}",
         "runs": count_text(arm),
         "steps to the level": str(arm.steps()),
         "best accuracy": best_text(whole_runs(arm.runs), "accuracy"),
     }
+
+
+def ablation_not_run(request: Request) -> dict[str, str]:
+    settings = to_json(resolve(request))
+    decay = f"{settings['optim']['weight_decay']:g}"
+    return {"filter": filter_text(settings), "weight decay": decay, "steps to the level": NOT_RUN}
+
+
+def filter_text(settings: dict[str, Any]) -> str:
+    """The filter of a run, and from when it filters."""
+    start = settings["two_stage"]
+    when = "" if start is None else ", once saturated" if start == "auto" else f", from step {start:,}"
+    return filters.describe_plain(settings["filter"]) + when
 
 
 # Costs ----------------------------------------------------------------------------------------------------------------

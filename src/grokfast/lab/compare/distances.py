@@ -4,22 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grokfast.lab.analysis.trajectory import Distances, distances
+from grokfast.lab.analysis.paths import known_distances
+from grokfast.lab.analysis.trajectory import Distances
 from grokfast.lab.analysis.weights import Products
 from grokfast.lab.compare.results import table_of
-from grokfast.lab.compare.seeds import Arm, make_arms, mean
+from grokfast.lab.compare.seeds import Arm, by_task, make_arms, mean
 from grokfast.lab.paper.published import published_of
+from grokfast.lab.runs.directory import Run
 
 SIDES = ("AB", "BC", "AC")
 
 
-def distance_rows(weights: Sequence[Products]) -> list[list[str]]:
+def distance_rows(runs: Sequence[Run], weights: Sequence[Products] = ()) -> list[list[str]]:
     """The headings and one line for each arm that kept weights; [] where none did."""
-    return table_of([distance_row(arm, known) for known in weights for arm in make_arms(known.runs)])
+    return table_of([distance_row(arm, found) for arm, found in distances_by_arm(runs, weights)])
 
 
-def distance_row(arm: Arm, known: Products) -> dict[str, str]:
-    found = [distances(run, known) for run in arm.runs]
+def distances_by_arm(runs: Sequence[Run], weights: Sequence[Products] = ()) -> list[tuple[Arm, list[Distances]]]:
+    """The arms among the runs that kept weights, with the distances of each run."""
+    known = known_distances(runs, weights)
+    by_path = {run.path: found for run, found in known}
+    arms = [arm for members in by_task(run for run, _ in known).values() for arm in make_arms(members)]
+    return [(arm, [by_path[run.path] for run in arm.runs]) for arm in arms]
+
+
+def distance_row(arm: Arm, found: Sequence[Distances]) -> dict[str, str]:
     paper = published_of(arm.runs[0].settings).distances
     kinds = {
         "l2": over_seeds(found, [d[:3] for d in found]),

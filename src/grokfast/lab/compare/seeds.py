@@ -22,7 +22,7 @@ from grokfast.lab.compare.names import disambiguate
 from grokfast.lab.config import experiment_key
 from grokfast.lab.paper.published import PaperArm, find_arm
 from grokfast.lab.runs.directory import Run
-from grokfast.lab.runs.metrics import Crossing, Kind
+from grokfast.lab.runs.metrics import Crossing, Kind, reaches
 
 
 class Arm(NamedTuple):
@@ -209,6 +209,18 @@ def spread_of(found: Sequence[Bound]) -> Spread:
     low = min(exacts or found, key=lambda bound: bound.value)
     high = Bound(max(bound.value for bound in found), all(bound.exact for bound in found))
     return Spread(Bound(middle, exact), low, high, len(found), len(found) - len(exacts))
+
+
+AFTER = 500  # steps
+
+
+def held(run: Run) -> float | None:
+    """The part of the evaluations in the 500 steps after the first crossing that are at the level; None without any."""
+    first, rows = run.crossing().step, run.rows
+    if first is None:
+        return None
+    later = [row for row in rows if first < row.step <= first + AFTER]
+    return statistics.fmean(reaches(later, run.level, run.measure)) if later else None
 
 
 # Values -------------------------------------------------------------------------------------------------------------

@@ -49,10 +49,11 @@ class Family(NamedTuple):
     candidates: list[Candidate]  # the best first
     fixed: Mapping[str, float]  # what was not varied and is worth saying
     runs: int
+    optimizer: str
 
     @property
     def title(self) -> str:
-        return f"{self.task}, {self.filter or 'no filter'}"
+        return f"{self.task}, {self.filter or 'no filter'}, {self.optimizer}"
 
     @property
     def axes(self) -> list[str]:
@@ -103,7 +104,8 @@ def make_family(runs: Sequence[Run]) -> Family | None:
     said = [name for name, key in keys.items() if key.startswith(ALWAYS) and name not in axes]
     level = f"validation {run.measure} {run.level:g}"
     fixed = {name: found[0][name] for name in said}
-    return Family(run.task, run.filter, level, ranked, fixed, sum(len(arm.runs) for arm in arms))
+    count, optimizer = sum(len(arm.runs) for arm in arms), run.settings["optim"]["optimizer"]
+    return Family(run.task, run.filter, level, ranked, fixed, count, optimizer)
 
 
 def keys_of_numbers(run: Run) -> dict[str, str]:

@@ -33,21 +33,13 @@ def write_report(runs: Sequence[Run], out: Path, *, level: float | None = None) 
     return out, draw(task_plots(tasks.values()), picture)
 
 
-def write_figures(
-    runs: Sequence[Run], folder: Path, ending: str, *, also: Sequence[Run] = (), level: float | None = None
-) -> list[Path]:
-    """Write every picture of the page to a file of its own, for papers: png, svg or pdf.
-
-    Runs in `also` are drawn as parts of sweeps, and what they recorded is drawn, but not their curves.
-    """
-    shown = comparable_runs(runs)[0]
-    if not shown:
+def write_figures(runs: Sequence[Run], folder: Path, ending: str, *, level: float | None = None) -> list[Path]:
+    """Write every picture of the page to a file of its own, for papers: png, svg or pdf."""
+    tasks = by_task(comparable_runs(runs)[0], level)
+    if not tasks:
         raise ValueError("figures need at least one run, got none")
-    # Judged together, so that a task has one level in all its pictures.
-    tasks = by_task([*shown, *comparable_runs(also)[0]], level)
-    paths, everything = {run.path for run in shown}, [run for members in tasks.values() for run in members]
-    own = [[run for run in members if run.path in paths] for members in tasks.values()]
+    everything = [run for members in tasks.values() for run in members]
     folder.mkdir(parents=True, exist_ok=True)
-    plots: list[Picture] = [*task_plots(filter(None, own)), *sweep_plots(tasks.values()), *filter_plots(shown)]
-    plots += [*gradient_plots(everything), *weight_plots(products_by_model(everything))]
+    plots: list[Picture] = [*task_plots(tasks.values()), *sweep_plots(tasks.values()), *filter_plots(everything)]
+    plots += [*gradient_plots(everything), *weight_plots(everything, products_by_model(everything))]
     return [draw([plot], folder / f"{plot.name}.{ending}") for plot in plots]

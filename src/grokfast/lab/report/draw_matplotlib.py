@@ -87,13 +87,18 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
     axes.set_xscale("log" if panel.log_x else "linear")
     axes.set_yscale("log" if panel.log_y else "linear")
     axes.grid(alpha=0.25)
+    if any(series.texts for series in panel.series):
+        axes.margins(0.08)  # letters stand beside the marks
 
 
 def draw_series(axes: Axes, series: Series) -> None:
     if series.style == "marks":
-        axes.plot(series.x, series.y, "o", color=series.colour, markersize=6, fillstyle="none")
+        label = series.name if series.named else None
+        axes.plot(series.x, series.y, "o", color=series.colour, markersize=6, fillstyle="none", label=label)
         for x, y, text in zip(series.x, series.y, series.texts, strict=False):
-            axes.annotate(text, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=8)
+            axes.annotate(
+                text, (x, y), xytext=(5, 5), textcoords="offset points", fontsize=10, weight="bold", color=series.colour
+            )
         return
     label, width = series.name if series.named else None, WIDTHS[series.style]
     line = "-." if series.again and series.style == "solid" else LINES[series.style]

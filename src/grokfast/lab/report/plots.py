@@ -10,15 +10,17 @@ import numpy as np
 
 import grokfast
 from grokfast.lab.analysis.frequency import response
+from grokfast.lab.analysis.paths import paths_by_seed
 from grokfast.lab.analysis.spectrum import filtered_spectra, measured_gain, update_gain
-from grokfast.lab.analysis.trajectory import distances, project
+from grokfast.lab.analysis.trajectory import Trajectory, state_b
 from grokfast.lab.analysis.weights import Products
-from grokfast.lab.compare.names import label
+from grokfast.lab.compare.names import experiment_name, label
 from grokfast.lab.filters import describe, known_filter
 from grokfast.lab.report.pictures import COLOURS, Panel, Plot, Series
 from grokfast.lab.runs.directory import Run, RunError
 
 MOST = 2 * len(COLOURS)  # spectra in one page
+SEEDS = 3  # panels of paths side by side
 FLOOR = 1e-3  # of gains in pictures: a zero of a filter would stretch the axis without end
 
 
@@ -83,27 +85,41 @@ def spectrum_plot(run: Run) -> Plot:
     return Plot("spectrum", f"Spectrum of the gradients of {label(run)}", panels)
 
 
-def weight_plots(weights: Sequence[Products]) -> list[Plot]:
-    """Trajectories, those of one model together."""
-    plots = make_each(trajectory_plot, weights)
-    return [plot._replace(name=f"trajectories-{i}") if i else plot for i, plot in enumerate(plots)]
-
-
-def trajectory_plot(known: Products) -> Plot:
-    """Paths of the weights in the plane of most variance, with the states A, B and C; how far they get over time."""
-    paths: list[Series] = []
-    far: list[Series] = []
-    for i, (run, steps, points, moved) in enumerate(project(known)):
-        name = label(run)
-        paths.append(Series(i, name, points[:, 0], points[:, 1]))
-        states = [int(np.searchsorted(steps, step)) for step in distances(run, known).steps]
-        paths.append(Series(i, name, points[states, 0], points[states, 1], "marks", texts="ABC", named=False))
-        far.append(Series(i, name, steps[1:], moved[1:], named=False))
-    panels = [
-        Panel("first principal axis", "second principal axis", paths, log_x=False),
-        Panel("steps", "distance from the initial weights", far, log_y=True),
+def weight_plots(runs: Sequence[Run], weights: Sequence[Products] = ()) -> list[Plot]:
+    """The paths of the first seeds, a panel for each, and how far the weights get over time."""
+    seeds = paths_by_seed(runs, weights)[:SEEDS]
+    if not seeds:
+        return []
+    names = dict.fromkeys(experiment_name(path.run) for paths in seeds for path in paths)
+    numbers = {name: i for i, name in enumerate(names)}
+    planes = [path_panel(paths, numbers, named=i == 0) for i, paths in enumerate(seeds)]
+    ways = [(experiment_name(path.run), path) for paths in seeds for path in paths]
+    far = [Series(numbers[name], name, path.steps[1:], path.moved[1:]) for name, path in ways]  # log steps have no 0
+    away = Panel("steps", "distance from the initial weights", name_once(far), log_y=True)
+    return [
+        Plot("trajectories", "Paths of the weights from their initial values, on two principal axes", planes),
+        Plot("deviation", "How far the weights get from their initial values", [away]),
     ]
-    return Plot("trajectories", "Paths of the weights from their initial values", panels)
+
+
+def path_panel(paths: Sequence[Trajectory], numbers: dict[str, int], *, named: bool) -> Panel:
+    """The paths of one seed in the plane, with the states A, B and C."""
+    series: list[Series] = []
+    for i, (run, steps, points, _) in enumerate(paths):
+        name = experiment_name(run)
+        series.append(Series(numbers[name], name, points[:, 0], points[:, 1], named=named))
+        ends = [state_b(steps), len(steps) - 1]
+        states, texts = ([0, *ends], "ABC") if i == 0 else (ends, "BC")  # A is the same for all
+        marks = points[states]
+        series.append(Series(numbers[name], name, marks[:, 0], marks[:, 1], "marks", texts=texts, named=False))
+    where = f"seed {paths[0].run.loop['seed']}"
+    return Panel(f"first principal axis, {where}", "second principal axis", series, log_x=False)
+
+
+def name_once(series: Sequence[Series]) -> list[Series]:
+    """Each name in the legend once."""
+    first = {line.name: i for i, line in reversed(list(enumerate(series)))}
+    return [line._replace(named=first[line.name] == i) for i, line in enumerate(series)]
 
 
 def make_each(make: Callable[[Any], Plot], things: Iterable[Any]) -> list[Plot]:

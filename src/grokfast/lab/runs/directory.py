@@ -2,7 +2,7 @@
 
     config.json        the resolved configuration
     environment.json   versions, hardware, commit
-    metrics.jsonl      one line per evaluation, appended; metrics.jsonl.xz in an archive
+    metrics.jsonl      one line per evaluation, appended; metrics.xz in an archive
     checkpoints/       the last two; STEP.json holds the hash of STEP.pt and the length of metrics.jsonl at that moment
     model.pt           the final weights
     summary.json       written last: present means complete
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from grokfast.lab.runs.files import read_json
-from grokfast.lab.runs.metrics import Crossing, Kind, Row, crossings, row_from_json
+from grokfast.lab.runs.metrics import Crossing, Kind, Row, crossings, row_from_json, unpack_rows
 from grokfast.lab.runs.upgrade import upgrade
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from grokfast.lab.tasks.base import Measure
 
 Status = Literal["complete", "incomplete"]
-METRICS, PACKED = "metrics.jsonl", "metrics.jsonl.xz"
+METRICS, PACKED = "metrics.jsonl", "metrics.xz"
 
 
 class RunError(Exception):
@@ -36,10 +36,10 @@ class RunError(Exception):
 
 
 class Run:
-    """A run directory, read. `level` judges it at another level than its own."""
+    """A run directory, read. `level` judges it at another level than its own, `end` up to another step."""
 
-    def __init__(self, path: Path, *, level: float | None = None) -> None:
-        self.path, self._level = path, level
+    def __init__(self, path: Path, *, level: float | None = None, end: int | None = None) -> None:
+        self.path, self._level, self.end = path, level, end
         self._known: tuple[tuple[int, int], list[Row]] | None = None
         self._crossings: tuple[list[Row], dict[Kind, Crossing]] | None = None
 
@@ -102,11 +102,10 @@ class Run:
         now = path.stat().st_size, path.stat().st_mtime_ns
         if self._known is None or self._known[0] != now:
             try:
-                content = lzma.decompress(path.read_bytes()) if path.name == PACKED else path.read_bytes()
-                self._known = now, [row_from_json(line) for line in content.split(b"\n")[:-1]]
-            except (ValueError, TypeError, lzma.LZMAError) as error:
+                self._known = now, read_rows(path)
+            except (ValueError, TypeError, KeyError, lzma.LZMAError) as error:
                 raise RunError(f"{path} is damaged: {error}") from error
-        return list(self._known[1])
+        return [row for row in self._known[1] if self.end is None or row.step <= self.end]
 
     @property
     def summary(self) -> dict[str, Any] | None:
@@ -152,7 +151,14 @@ class Run:
 
     def judged_at(self, level: float) -> Run:
         """The same run, judged at another level."""
-        other = Run(self.path, level=level)
+        return self._like(level, self.end)
+
+    def up_to(self, end: int) -> Run:
+        """The same run, as if it had ended at this step."""
+        return self._like(self._level, end)
+
+    def _like(self, level: float | None, end: int | None) -> Run:
+        other = Run(self.path, level=level, end=end)
         other._known = self._known
         return other
 
@@ -165,14 +171,20 @@ class Run:
 
     @property
     def stopped_at_level(self) -> bool:
-        """Whether reaching `until` ended the run, so that nothing is known of what would have come."""
+        """Whether reaching `until` ended the run, so that little is known of what would have come."""
         rows, until = self.rows, self.loop["until"]
         if until is None or not rows:
             return False
-        return crossings(rows, until, self.measure)["first"].step == rows[-1].step
+        first = crossings(rows, until, self.measure)["first"].step
+        return first is not None and rows[-1].step >= first + self.loop["extra_steps"]
 
     def __repr__(self) -> str:
         return f"Run({self.name!r}, {self.status})"
+
+
+def read_rows(path: Path) -> list[Row]:
+    content = path.read_bytes()
+    return unpack_rows(content) if path.name == PACKED else [row_from_json(line) for line in content.split(b"\n")[:-1]]
 
 
 def load_runs(directory: str | Path = "runs") -> list[Run]:

@@ -6,7 +6,9 @@ crosses is censored: it is known only to take longer than `after` steps.
 
 from __future__ import annotations
 
+import itertools
 import json
+import lzma
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -127,6 +129,42 @@ def finite(value: Any) -> Any:
 
 
 def row_from_json(line: bytes) -> Row:
-    row = Row(**json.loads(line))
+    return row_from_plain(json.loads(line))
+
+
+def row_from_plain(values: dict[str, Any]) -> Row:
+    row = Row(**values)
     numbers = ("train_loss", "val_loss", "weight_norm", "grad_norm")
     return row._replace(**{name: math.nan for name in numbers if getattr(row, name) is None})
+
+
+# Packed ---------------------------------------------------------------------------------------------------------------
+
+COUNTS = ("step", "samples")  # kept as differences
+
+
+def pack_rows(rows: Sequence[Row], digits: int) -> bytes:
+    """Evaluations for an archive: column by column, floats to so many digits. A quarter of the size of packed lines."""
+    columns = {name: list(values) for name, values in zip(Row._fields, zip(*rows, strict=True), strict=False)}
+    for name in COUNTS:
+        columns[name] = [b - a for a, b in itertools.pairwise([0, *columns.get(name, [])])]
+    plain = {name: [finite(shorten(value, digits)) for value in values] for name, values in columns.items()}
+    return lzma.compress(json.dumps(plain, allow_nan=False, separators=(",", ":")).encode())
+
+
+def unpack_rows(data: bytes) -> list[Row]:
+    columns = json.loads(lzma.decompress(data))
+    columns |= {name: list(itertools.accumulate(columns[name])) for name in COUNTS}
+    lines = zip(*columns.values(), strict=True)
+    return [row_from_plain(dict(zip(columns, line, strict=True))) for line in lines]
+
+
+def shorten(value: Any, digits: int) -> Any:
+    """A float, or those of a mapping, to so many significant digits.
+
+    >>> shorten(0.123456789, 5), shorten({"mean": 2 / 3}, 2), shorten(7, 1)
+    (0.12346, {'mean': 0.67}, 7)
+    """
+    if isinstance(value, dict):
+        return {key: shorten(part, digits) for key, part in value.items()}
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value

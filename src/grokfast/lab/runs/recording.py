@@ -26,6 +26,7 @@ from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.files import read_json, write_atomically, write_json
 from grokfast.lab.runs.writer import to_bytes
 
+GRADIENTS = "gradients.f32"
 OVERFIT_STEP = 500  # the paper's state B: the training data is learnt, nothing generalises yet
 
 
@@ -80,7 +81,7 @@ class GradientTap:
         self._rows: list[Tensor] = []
         names = [name for name, _, index in self._chosen for _ in range(len(index))]
         write_json(folder / "gradients.json", {"names": names})
-        path = folder / "gradients.f32"
+        path = folder / GRADIENTS
         path.touch()
         size = step * 2 * self.scalars * 4
         if path.stat().st_size < size:
@@ -117,9 +118,13 @@ def choose(model: nn.Module, count: int, seed: int) -> list[tuple[str, nn.Parame
     return [(name, p, index.to(p.device)) for (name, p), index in zip(named, places, strict=True)]
 
 
+def has_gradients(run: Run) -> bool:
+    return (run.path / GRADIENTS).exists()
+
+
 def load_gradients(run: Run) -> Sampled:
     """The gradients a run recorded; read from the file where they are needed, not all at once."""
-    path = run.path / "gradients.f32"
+    path = run.path / GRADIENTS
     if not path.exists():
         raise RunError(f"{run.name} recorded no gradients: train it with --gradients")
     names: Any = read_json(run.path / "gradients.json")["names"]

@@ -45,7 +45,8 @@ GRADIENTS = (
     "in from neighbouring frequencies."
 )
 WEIGHTS = (
-    "Differences from the initial weights in the plane of most variance. A: initial, B: after 500 steps, C: the end. "
+    "Differences from the initial weights, a plane for each seed; its axes are the principal axes of the run without a "
+    "filter, or of all runs where there is none. A: initial, B: after 500 steps, C: the end. "
     "The published distances are called l2 but violate the triangle inequality, which no distance can; mean squares fit "
     "the published AB."
 )
@@ -55,7 +56,7 @@ def page(tasks: Mapping[str, list[Run]], unreadable: Sequence[str] = ()) -> str:
     """The page on the runs of each task; `unreadable` names the runs that cannot be shown, and why."""
     runs = [run for members in tasks.values() for run in members]
     weights = products_by_model(runs)
-    distances = titled_table("Distances between the states", distance_rows(weights))
+    distances = titled_table("Distances between the states", distance_rows(runs, weights))
     commands = "\n".join(dict.fromkeys(map(command, runs)))
     summary = "".join(f"<li><b>{escape(task)}</b>: {escape(headline(group))}</li>" for task, group in tasks.items())
     sections = "".join(section(task, group) for task, group in tasks.items())
@@ -70,7 +71,7 @@ adds the slow part of each gradient to it, ĝ = g + h ∗ g, to shorten the dela
 {sections}
 {extra("The filters", FILTERS, filter_plots(runs))}
 {extra("Gradients in frequency", GRADIENTS, gradient_plots(runs))}
-{extra("Weights in space", WEIGHTS, weight_plots(weights), distances)}
+{extra("Weights in space", WEIGHTS, weight_plots(runs, weights), distances)}
 {not_shown(unreadable)}
 <section><h2>To repeat</h2>
 <pre>{escape(commands)}</pre>

@@ -1,0 +1,282 @@
+"""What came out, in plain words: which of the paper's claims hold here, one finding for each that there are runs of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from grokfast.lab.compare.arms import best_mean, held_text, paper_arms, whole_runs
+from grokfast.lab.compare.controls import Control, controls, fastest
+from grokfast.lab.compare.distances import distances_by_arm
+from grokfast.lab.compare.names import enumerate_words
+from grokfast.lab.compare.seeds import Arm, Mean, mean
+from grokfast.lab.compare.verdicts import Verdict, judge, judge_means, level_of, taken
+from grokfast.lab.paper.published import arms_of, published_of
+from grokfast.lab.runs.directory import Run
+
+Tasks = Mapping[str, Sequence[Run]]  # runs by task, judged at one level
+LARGE = 10  # times as fast: what counts as confirming a published factor of 40 to 50
+
+
+class Finding(NamedTuple):
+    """One claim: what came of it, and the numbers."""
+
+    verdict: str
+    text: str
+    in_short: bool = False  # one of those that the README names
+    advice: str = ""
+
+
+def findings(tasks: Tasks) -> list[Finding]:
+    """All that can be said of these runs, the first thing to know first."""
+    modmul = controls(tasks.get("modmul", ()))
+    found = [
+        tuned(modmul),
+        on_top(modmul),
+        range_of_baselines(modmul),
+        speed_up(modmul),
+        decay_alone(modmul),
+        no_decay(modmul),
+        staged(tasks),
+    ]
+    found += [matched_steps(tasks), matched_values(tasks, "qm9"), matched_values(tasks, "imdb"), nearer(tasks)]
+    return [finding for finding in found if finding is not None]
+
+
+# Modular multiplication -----------------------------------------------------------------------------------------------
+
+
+def tuned(found: Sequence[Control]) -> Finding | None:
+    """The fastest baseline against Grokfast at the paper's settings, as measured or else as published."""
+    best = fastest(found, "no filter")
+    if best is None:
+        return None
+    control, arm = best
+    took = f"{control.words}, without a filter, reaches a validation accuracy of {level_of(arm)} after {taken(arm)}"
+    stays = held_text(arm.runs)
+    took += f" and is at it in {stays} of the evaluations in the 500 steps after that" if stays else ""
+    ours = [a for a in (published_arm(found, "MA"), published_arm(found, "EMA")) if a is not None]
+    if ours:
+        verdict = judge(arm.steps(), min((a.steps() for a in ours), key=lambda steps: steps.order))
+        rest = f"With the paper's settings {enumerate_words([f'{a.name} takes {taken(a)}' for a in ours])}"
+    else:
+        paper = {a.name: a.published.steps for a in arms_of("modmul") if a.published is not None and a.published.steps}
+        verdict = "better" if arm.steps().median.value < paper["Grokfast-MA"] else "worse"
+        texts = [f"{paper[name]:,} for {name}" for name in ("Grokfast-MA", "Grokfast-EMA")]
+        rest = f"The steps in the paper are {enumerate_words(texts)}, which are not run here yet"
+    words = {
+        "better": "A tuned baseline without a filter is faster than Grokfast",
+        "alike": "A tuned baseline without a filter is as fast as Grokfast",
+        "worse": "Grokfast is faster than every baseline we tried",
+    }
+    advice = "" if verdict == "worse" else "So tune weight decay and learning rate before you try a filter."
+    return Finding(words[verdict], f"{took}. {rest}.", in_short=True, advice=advice)
+
+
+def on_top(found: Sequence[Control]) -> Finding | None:
+    """Whether a filter still helps once weight decay and learning rate are tuned for it and without it."""
+    adamw = [control for control in found if control.optimizer == "adamw"]
+    plain, filtered = fastest(adamw, "no filter"), fastest(adamw, "EMA", "MA")
+    if plain is None or filtered is None:
+        return None
+    control, arm = filtered
+    name = next(name for name, known in control.arms.items() if known is arm)
+    beside = [f"{n} takes {taken(a)}" for n, a in plain[0].arms.items() if a is not None and n != "no filter"]
+    same = f" At {setting(plain[0])}, the best without a filter, {enumerate_words(beside)}." if beside else ""
+    words = {
+        "better": "A filter still helps a tuned AdamW",
+        "alike": "A filter makes no clear difference to a tuned AdamW",
+        "worse": "A filter slows a tuned AdamW down",
+    }
+    best = f"The best setting with a filter is {name} at {setting(control)}: {taken(arm)}. The best without one takes"
+    verdict = words[judge(arm.steps(), plain[1].steps())]
+    return Finding(verdict, f"{best} {taken(plain[1])}.{same}", in_short=True)
+
+
+def range_of_baselines(found: Sequence[Control]) -> Finding | None:
+    """How much the baseline depends on its own settings."""
+    arms = [(c, arm) for c in found if c.optimizer == "adamw" and (arm := c.arms["no filter"]) is not None]
+    if len(arms) < 2:
+        return None
+    ordered = sorted(arms, key=lambda pair: pair[1].steps().order)
+    (best, fast), (worst, slow) = ordered[0], ordered[-1]
+    span = f"from {fast.steps().median.in_words} steps at {setting(best)} to {slow.steps().median.in_words} at"
+    text = f"Over {len(arms)} settings AdamW without a filter ranges {span} {setting(worst)}."
+    return Finding("How fast the baseline is depends on its weight decay and learning rate", text)
+
+
+def speed_up(found: Sequence[Control]) -> Finding | None:
+    """Table 3: against the baseline of the paper."""
+    base = found[0].arms["no filter"]
+    if base is None:
+        return None
+    paper = published_of(base.runs[0].settings).steps or 0
+    took = f"Adam without weight decay takes {taken(base)}, in the paper {paper:,}"
+    ours = [a for a in (published_arm(found, "MA"), published_arm(found, "EMA")) if a is not None]
+    if not ours:
+        return Finding(
+            "The paper's baseline is slow here too", f"{took}. Grokfast at the paper's settings is not run yet."
+        )
+    measured = [arm for arm in ours if arm.steps().median.exact]
+    factors = {arm.name: base.steps().median.value / arm.steps().median.value for arm in measured}
+    words = "Against the paper's own baseline the published gain does not hold"
+    if not measured:
+        words = "Whether the published gain holds is not known yet"
+    elif min(factors.values()) >= LARGE:
+        words = "Against the paper's own baseline the published gain holds"
+    more = "" if base.steps().median.exact else "more than "
+    texts = [
+        f"{a.name} is {more}{factors[a.name]:.0f} times as fast (the paper: {factor_of(a, paper):.0f})"
+        for a in measured
+    ]
+    texts += [f"{arm.name} takes {taken(arm)}" for arm in ours if arm not in measured]
+    return Finding(words, f"{took}; {enumerate_words(texts)}.", in_short=True)
+
+
+def decay_alone(found: Sequence[Control]) -> Finding | None:
+    """Figure 7: decay without a filter makes training unstable, and the two together are more than either."""
+    rows = [control for control in found if control.optimizer == "adam" and control.weight_decay]
+    parts = [decay_text(control, arm) for control in rows if (arm := control.arms["no filter"]) is not None]
+    if not parts:
+        return None
+    steady = all(reaches_level(control) for control in rows if control.arms["no filter"] is not None)
+    words = "Adam generalises with weight decay alone, unlike in the paper"
+    if not steady:
+        words = "Too much weight decay makes Adam without a filter unstable, as the paper says"
+    most = max((c.weight_decay for c in found if c.optimizer == "adamw" and reaches_level(c)), default=None)
+    free = "" if most is None else f" AdamW, whose weight decay is decoupled, generalises at decays up to {most:g}."
+    return Finding(words, f"{' '.join(parts)}{free}")
+
+
+def decay_text(control: Control, plain: Arm) -> str:
+    took = f"Adam at weight decay {control.weight_decay:g} takes {taken(plain)} without a filter"
+    beside = [f"{taken(arm)} with {name}" for name, arm in control.arms.items() if arm not in (None, plain)]
+    return ", ".join([took, *beside]) + "."
+
+
+def reaches_level(control: Control) -> bool:
+    """Whether most runs without a filter do."""
+    arm = control.arms["no filter"]
+    return arm is not None and arm.steps().median.exact
+
+
+def no_decay(found: Sequence[Control]) -> Finding | None:
+    """Whether a filter helps by itself, without weight decay."""
+    base, *filtered = found[0].arms.items()
+    known = [(name, arm) for name, arm in filtered if arm is not None]
+    if base[1] is None or not known:
+        return None
+    texts = [f"{name} takes {taken(arm)}" for name, arm in known]
+    verdicts = {judge(arm.steps(), base[1].steps()) for _, arm in known}
+    words = "Without weight decay, too, a filter is faster than none"
+    if verdicts != {"better"}:
+        words = "Without weight decay a filter is not always faster than none"
+    return Finding(words, f"Without weight decay {enumerate_words(texts)}, no filter {taken(base[1])}.")
+
+
+def staged(tasks: Tasks) -> Finding | None:
+    """Table 1: from the beginning, after overfitting, and the slow part alone."""
+    known = {arm.name: arm for arm in paper_arms(tasks.get("modmul", ()))}
+    names = ("2-stage MA", "1-stage MA", "2-stage MA, slow only")
+    if not all(name in known for name in names):
+        return None
+    two, one, slow = (known[name] for name in names)
+    if not (two.steps().median.exact and one.steps().median.exact):
+        return None
+    verdict, alone = judge(two.steps(), one.steps()), slow.steps().censored == slow.steps().count
+    words = "Starting the filter after overfitting is faster, as the paper says"
+    if verdict != "better":
+        words = "Starting the filter after overfitting makes no clear difference"
+    if not alone:
+        words += ", but the slow part alone generalises too"
+    texts = [f"{arm.name} takes {taken(arm)}" for arm in (two, one, slow)]
+    paper = enumerate_words([published_of(arm.runs[0].settings).steps_text for arm in (two, one, slow)])
+    return Finding(words, f"{enumerate_words(texts)}; in the paper {paper}.")
+
+
+# The other tasks ------------------------------------------------------------------------------------------------------
+
+
+def matched_steps(tasks: Tasks) -> Finding | None:
+    """MNIST: how soon, at the paper's weight decays and at equal ones."""
+    arms = compared_arms(tasks, "mnist")
+    if arms is None or not arms[1].steps().median.exact:
+        return None
+    base, fast, matched = arms
+    numbers = [published_of(arm.runs[0].settings).steps_text for arm in (fast, base)]
+    took = f"Grokfast takes {taken(fast)}, the baseline {taken(base)}; in the paper {' and '.join(numbers)}"
+    same = f"At the weight decay of Grokfast, {matched.runs[0].weight_decay:g}, no filter takes {taken(matched)}"
+    gain, real = judge(fast.steps(), base.steps()), judge(fast.steps(), matched.steps())
+    words = cause_of_gain("MNIST", gain, real)
+    return Finding(words, f"{took}. {same}.", in_short=True)
+
+
+def matched_values(tasks: Tasks, task: str) -> Finding | None:
+    """QM9 and IMDb: how good, at the paper's weight decays and at equal ones."""
+    arms = compared_arms(tasks, task)
+    if arms is None:
+        return None
+    what = arms[0].runs[0].measure
+    base, fast, matched = ((arm, best_mean(whole_runs(arm.runs), what)) for arm in arms)
+    if min(pair[1].count for pair in (base, fast, matched)) < 2:  # one seed does not say how much seeds differ
+        return None
+    high = what == "accuracy"
+    name = {"imdb": "IMDb", "qm9": "QM9"}[task]
+    gain, real = judge_means(fast[1], base[1], high=high), judge_means(fast[1], matched[1], high=high)
+    words = cause_of_gain(name, gain, real)
+    values = f"The best validation {what} is {value(fast)} with Grokfast and {value(base)} without"
+    same = f"{value(matched)} without a filter at the weight decay of Grokfast, {matched[0].runs[0].weight_decay:g}"
+    return Finding(words, f"{values}; it is {same}.", in_short=True)
+
+
+def cause_of_gain(name: str, gain: Verdict, real: Verdict) -> str:
+    """Where a gain over the baseline comes from: `real` is the verdict at equal weight decay."""
+    if gain != "better":
+        return f"On {name} we see no clear gain"
+    return f"On {name} the gain comes from {'the filter' if real == 'better' else 'weight decay, not from the filter'}"
+
+
+def compared_arms(tasks: Tasks, task: str) -> tuple[Arm, Arm, Arm] | None:
+    """The baseline, Grokfast, and the baseline at the weight decay of Grokfast."""
+    known = {arm.name: arm for arm in paper_arms(tasks.get(task, ()))}
+    names = ("Baseline", "Grokfast", "Baseline, decay of Grokfast")
+    return None if not all(name in known for name in names) else (known[names[0]], known[names[1]], known[names[2]])
+
+
+def nearer(tasks: Tasks) -> Finding | None:
+    """Table 2: Grokfast ends nearer to where it began than the baseline."""
+    found = {
+        arm.name: mean(d.ac for d in known if d.generalised) for arm, known in distances_by_arm(tasks.get("modmul", ()))
+    }
+    base, fast = found.get("Baseline"), {name: found[name] for name in ("Grokfast-MA", "Grokfast-EMA") if name in found}
+    if base is None or base.mean is None or not fast or any(far.mean is None for far in fast.values()):
+        return None
+    holds = all(judge_means(far, base, high=False) == "better" for far in fast.values())
+    words = "Grokfast ends nearer to its initial weights than the baseline" + (", as the paper says" if holds else "")
+    words = words if holds else f"It is not clear that {words}"
+    texts = [f"{far.text(3)} for {name} ({far.count} seeds)" for name, far in fast.items()]
+    return Finding(
+        words, f"The l2 distance AC is {enumerate_words(texts)}, {base.text(3)} for the baseline ({base.count})."
+    )
+
+
+# Words ----------------------------------------------------------------------------------------------------------------
+
+
+def published_arm(found: Sequence[Control], name: str) -> Arm | None:
+    """The arm of Table 3: a filter at the weight decay that the paper gives it."""
+    arms = (control.arms[name] for control in found)
+    return next((arm for arm in arms if arm is not None and arm.name == f"Grokfast-{name}"), None)
+
+
+def setting(control: Control) -> str:
+    return f"weight decay {control.weight_decay:g} and learning rate {control.lr:g}"
+
+
+def factor_of(arm: Arm, baseline: int) -> float:
+    """How many times as fast the paper says that an arm is."""
+    return baseline / (published_of(arm.runs[0].settings).steps or baseline)
+
+
+def value(pair: tuple[Arm, Mean]) -> str:
+    return f"{pair[1].text(3)} ({pair[1].count} seeds)"

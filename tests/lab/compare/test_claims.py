@@ -1,0 +1,133 @@
+"""What came out, in words: each finding appears with its runs, and its verdict follows from their numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from made import create_made, made_run
+
+from grokfast.lab.compare.claims import findings
+from grokfast.lab.compare.seeds import Bound, by_task, mean, spread_of
+from grokfast.lab.compare.verdicts import judge, judge_means
+from grokfast.lab.paper.published import BASELINE, EMA
+from grokfast.lab.request import Request, resolve
+from grokfast.lab.runs.directory import Run
+
+
+def reaching(step: int | None, length: int = 100) -> list[float]:
+    return [0.01 if step is not None and 10 * i >= step else 0.9 for i in range(1, length // 10 + 1)]
+
+
+def tuned(folder: Path, request: Request, step: int | None, *, decay: float = 1.0, seed: int = 0) -> Run:
+    asked = {"optimizer": "adamw", "lr": 3e-3, "weight_decay": decay, "steps": 100, "eval_every": 10, "seed": seed}
+    return create_made(folder, resolve(request.having(**asked)), reaching(step))
+
+
+def arm(folder: Path, name: str, step: int | None, *, seed: int = 0, task: str = "modmul") -> Run:
+    return made_run(folder, name, seed, reaching(step), task=task)
+
+
+def verdicts(*runs: Run) -> str:
+    return " ".join(f"{finding.verdict}: {finding.text}" for finding in findings(by_task(runs)))
+
+
+def test_without_runs_nothing_is_said() -> None:
+    assert findings({}) == []
+
+
+@pytest.mark.parametrize(
+    ("ours", "words"),
+    [
+        (20, "A tuned baseline without a filter is faster than Grokfast"),
+        (50, "A tuned baseline without a filter is as fast as Grokfast"),
+        (90, "Grokfast is faster than every baseline we tried"),
+    ],
+)
+def test_the_first_thing_said_is_how_a_tuned_baseline_compares(tmp_path: Path, ours: int, words: str) -> None:
+    runs = [tuned(tmp_path, BASELINE, ours), arm(tmp_path, "Grokfast-MA", 40), arm(tmp_path, "Grokfast-MA", 60, seed=1)]
+    first = findings(by_task(runs))[0]
+    assert first.verdict == words
+    assert first.text.startswith("AdamW at weight decay 1 and learning rate 0.003, without a filter, reaches")
+    assert f" after {ours} steps (one seed)" in first.text
+    assert "Grokfast-MA takes 50 steps (40 to 60, 2 seeds)" in first.text
+    assert bool(first.advice) == (ours < 90)
+
+
+def test_before_grokfast_was_run_the_published_steps_stand_in(tmp_path: Path) -> None:
+    (first, *_) = findings(by_task([tuned(tmp_path, BASELINE, 20)]))
+    assert "790 for Grokfast-MA and 910 for Grokfast-EMA, which are not run here yet" in first.text
+
+
+@pytest.mark.parametrize(
+    ("with_filter", "words"),
+    [(20, "A filter still helps a tuned AdamW"), (40, "makes no clear difference"), (90, "slows a tuned AdamW down")],
+)
+def test_a_filter_on_top_is_compared_at_its_own_best_setting(tmp_path: Path, with_filter: int, words: str) -> None:
+    runs = [tuned(tmp_path, BASELINE, step, seed=seed) for seed, step in enumerate((30, 50))]
+    runs += [tuned(tmp_path, EMA, with_filter, decay=0.3), tuned(tmp_path, EMA, None)]
+    said = verdicts(*runs)
+    assert words in said
+    assert (
+        f"The best setting with a filter is EMA at weight decay 0.3 and learning rate 0.003: {with_filter} steps"
+        in said
+    )
+
+
+def test_a_speed_up_is_claimed_of_measured_crossings_only(tmp_path: Path) -> None:
+    base, fast = arm(tmp_path, "Baseline", 100), arm(tmp_path, "Grokfast-MA", 10)
+    assert "the published gain holds" in verdicts(base, fast)
+    assert "Grokfast-MA is 10 times as fast (the paper: 50)" in verdicts(base, fast)
+    assert "the published gain does not hold" in verdicts(base, arm(tmp_path / "b", "Grokfast-MA", 50))
+    unknown = verdicts(base, arm(tmp_path / "c", "Grokfast-MA", None))
+    assert "Whether the published gain holds is not known yet" in unknown
+    assert "Grokfast-MA takes more than 100 steps" in unknown
+
+
+def test_stages_are_judged_when_all_three_were_run(tmp_path: Path) -> None:
+    runs = [arm(tmp_path, "1-stage MA", 60), arm(tmp_path, "2-stage MA", 40)]
+    assert "overfitting" not in verdicts(*runs)
+    said = verdicts(*runs, arm(tmp_path, "2-stage MA, slow only", None))
+    assert "Starting the filter after overfitting is faster, as the paper says" in said
+    assert "in the paper 1,920, 2,940 and not converged" in said
+
+
+@pytest.mark.parametrize(("matched", "cause"), [(20, "weight decay, not from the filter"), (90, "the filter")])
+def test_at_equal_weight_decay_the_cause_of_a_gain_is_seen(tmp_path: Path, matched: int, cause: str) -> None:
+    steps = {"Baseline": 100, "Grokfast": 20, "Baseline, decay of Grokfast": matched}
+    said = verdicts(*(arm(tmp_path, name, step, task="mnist") for name, step in steps.items()))
+    assert f"On MNIST the gain comes from {cause}: Grokfast takes 20 steps" in said
+
+
+@pytest.mark.parametrize(
+    ("matched", "words"),
+    [(9.0, "the gain comes from the filter"), (1.0, "the gain comes from weight decay, not from the filter")],
+)
+def test_losses_are_compared_beyond_their_deviations(tmp_path: Path, matched: float, words: str) -> None:
+    best = {"Baseline": 9.0, "Grokfast": 1.0, "Baseline, decay of Grokfast": matched}
+    runs = [made_run(tmp_path, name, seed, [20.0, b + 0.1 * seed]) for name, b in best.items() for seed in (0, 1)]
+    assert f"On QM9 {words}" in verdicts(*runs)
+
+
+def test_where_too_little_was_run_no_cause_is_named(tmp_path: Path) -> None:
+    names = ("Baseline", "Grokfast", "Baseline, decay of Grokfast")
+    never = [arm(tmp_path, name, None, task="mnist") for name in names]
+    alone = [made_run(tmp_path, name, 0, [20.0, 1.0 + i]) for i, name in enumerate(names)]
+    stages = [arm(tmp_path, name, None) for name in ("1-stage MA", "2-stage MA", "2-stage MA, slow only")]
+    assert verdicts(*never, *alone, *stages) == ""
+
+
+def test_no_gain_has_no_cause(tmp_path: Path) -> None:
+    steps = {"Baseline": 20, "Grokfast": 20, "Baseline, decay of Grokfast": 50}
+    said = verdicts(*(arm(tmp_path, name, step, task="mnist") for name, step in steps.items()))
+    assert "On MNIST we see no clear gain" in said
+
+
+def test_overlapping_ranges_are_no_difference() -> None:
+    fast, slow = spread_of([Bound(10), Bound(30)]), spread_of([Bound(40), Bound(50)])
+    assert (judge(fast, slow), judge(slow, fast)) == ("better", "worse")
+    assert judge(fast, spread_of([Bound(30), Bound(50)])) == "alike"
+    assert judge(spread_of([Bound(10), Bound(30, False)]), slow) == "alike"  # it may take longer than anything
+    assert judge(fast, spread_of([Bound(40, False)])) == "better"
+    assert judge_means(mean([1.0, 3.0]), mean([4.0]), high=True) == "worse"
+    assert judge_means(mean([1.0, 3.0]), mean([3.0]), high=True) == "alike"
