@@ -34,7 +34,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def add_resume_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("Resume or join")
     group.add_argument("--resume", type=Path, metavar="DIR", help="join the sweep in DIR, or continue it")
-    for flag in ("task", "filter"):
+    for flag in ("task", "filter", "optimizer"):
         help = f"the {flag} of your own that the sweep uses: code is loaded only if you name it"
         dest = f"own_{flag}s"
         group.add_argument(f"--{flag}", dest=dest, action="append", default=[], metavar="FILE.py:CLASS", help=help)

@@ -46,7 +46,7 @@ def begin(spec: Spec, args: argparse.Namespace) -> Path:
 def run_sweep(folder: Path, args: argparse.Namespace) -> int:
     """Train what is left of a sweep, and show its standings; gives the exit code."""
     if args.resume is not None:
-        OwnCode(tuple(args.own_tasks), tuple(args.own_filters)).load()
+        OwnCode(*map(tuple, (args.own_tasks, args.own_filters, args.own_optimizers))).load()
     with Sweep(folder) as sweep:
         if carry_out(sweep, args):
             return report(sweep, args)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from grokfast.lab import filters, tasks
+from grokfast.lab import filters, optimizers, tasks
 from grokfast.lab.config import RunConfig, check_device, from_json, to_json
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.writer import create_run, open_for_writing, run_path
@@ -86,6 +86,7 @@ def follow(watcher: Watcher) -> None:
         tasks.find_task(sent["task"]["name"])
         if sent["filter"] is not None:
             filters.find_filter(sent["filter"]["name"])
+        optimizers.find_optimizer(sent["optim"]["optimizer"])
         config = from_json(sent)
         run_loop(config, make_task(config), None, watcher)
 
