@@ -1,4 +1,4 @@
-"""The optimizers that the lab knows by name: torch's. One by path, `package:Class` or `my.py:Class`, needs no line here.
+"""The optimizers that the lab knows by name: torch's. One by path, `package:Class` or `my.py:Class`, needs no line.
 
 A class by path gets the task's learning rate and decay; betas and momentum are its own defaults unless given.
 """

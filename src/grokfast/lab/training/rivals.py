@@ -3,7 +3,7 @@
     perp_grad     g <- g - (w.g / w.w) w, rescaled to |g|, tensor by tensor
     equal_grad    G = U S V' -> U V', for the matrices of MLPs
     late_decay    L <- L + c sum |w|^2, so g <- g + 2 c w, once training has saturated
-    row_norm      rows start at c row / |row|; after each step row <- row min(1, c / |row|), but for token table and head
+    row_norm      rows begin as c row / |row|; after each step row <- row min(1, c / |row|); not token table and head
 
 The gradients are changed before they are clipped and before the filter sees them. StableMax, a loss, belongs to tasks.
 """
