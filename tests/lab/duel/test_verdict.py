@@ -27,7 +27,7 @@ TRIES = 150
 
 
 def draw(source: random.Random, seeds: int, ratio: float, *, budget: float = math.inf) -> tuple[Numbers, Numbers]:
-    """Two arms whose medians have this ratio; a seed is easy or hard for both. Crossings after the budget are censored."""
+    """Two arms whose medians have this ratio; a seed is easy or hard for both. What exceeds the budget is censored."""
     luck = {seed: source.gauss(0, 0.2) for seed in range(seeds)}
 
     def numbers(median: float) -> Numbers:
