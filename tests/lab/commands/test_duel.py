@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +19,17 @@ import pytest
 from tiny import TINY_FLAGS
 
 from grokfast.lab import load_runs
+from grokfast.lab.commands.cli import main
 from grokfast.lab.optimizers import OPTIMIZERS
 from grokfast.lab.sweep import local
+from grokfast.lab.training import train
 
 Call = Callable[..., tuple[int, str, str]]
 
 # Guessing reaches this level, sooner or later.
 TASK = ["modmul", *TINY_FLAGS, "--steps", "40", "--eval-every", "2", "--until", "0.2"]
-SIZES = ["--trials", "5", "--seeds", "5", "--workers", "1"]
+SIZES = ["--trials", "3", "--seeds", "5", "--workers", "1"]
 ARMS = ["adamw", "adamw+ema"]
-
-
-@pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "run_local", duels.run_here)
 
 
 def words(*more: str, arms: list[str] = ARMS) -> list[str]:
@@ -43,52 +43,77 @@ def without_clock(text: str) -> dict[str, Any]:
     return {"arms": arms, "verdicts": [v for v in data["verdicts"] if v["by"] == "steps"]}
 
 
-def test_a_duel_says_its_budget_then_its_verdict_and_writes_both(
-    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    code, out, _ = call(*words("--seeds", "6"))
-    assert code == 0
-    assert "2 arms x 5 trials x 1 tuning seeds, then 2 arms x 6 fresh seeds: 22 runs of at most 40 steps" in out
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train in this process and measure no memory, which takes longer than these runs."""
+    monkeypatch.setattr(local, "run_local", duels.run_here)
+    monkeypatch.setattr(train, "forget_peak_memory", lambda: None)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A duel that ran undisturbed."""
+    folder = tmp_path_factory.mktemp("duel")
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as out:
+        patch.setattr(local, "run_local", duels.run_here)
+        patch.setattr(train, "forget_peak_memory", lambda: None)
+        assert main(words("--duel-dir", str(folder))) == 0
+    (folder / "out").write_text(out.getvalue())
+    return folder
+
+
+@pytest.fixture
+def folder(whole: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return shutil.copytree(whole, tmp_path / "duel")
+
+
+def test_a_duel_says_its_budget_then_its_verdict_and_writes_both(whole: Path) -> None:
+    out = (whole / "out").read_text()
+    assert "2 arms x 3 trials x 1 tuning seeds, then 2 arms x 5 fresh seeds: 16 runs of at most 40 steps" in out
     assert "this may take up to" in out
-    assert "for all arms" in out
+    assert "adamw+ema: fresh seeds, about" in out
     assert "by steps: adamw+ema" in out
     assert "by seconds: adamw+ema" in out
     assert "luck of tuning" in out
     assert "train adamw+ema: grokfast train modmul --filter ema --optimizer adamw" in out
-    (folder,) = Path("duels").iterdir()
-    assert {"duel.json", "verdict.json", "verdict.md", "verdict.png"} <= {path.name for path in folder.iterdir()}
-    again = call(*words("--seeds", "6"))  # everything is there
-    assert again[0] == 0
-    assert again[1].splitlines()[-8:-4] == out.splitlines()[-8:-4]
+    assert {"duel.json", "verdict.json", "verdict.md", "verdict.png"} <= {path.name for path in whole.iterdir()}
 
 
-def test_tuning_and_verdict_have_no_seed_in_common_and_more_seeds_keep_the_runs(call: Call, tmp_path: Path) -> None:
-    where = ["--duel-dir", str(tmp_path), "--json"]
-    first = without_clock(call(*words(*where))[1])
-    runs = {kind: load_runs(tmp_path / "adamw" / kind / "runs") for kind in ("tuning", "verdict")}
+def test_the_same_command_again_trains_nothing_and_says_the_same(call: Call, whole: Path, folder: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("summary.json")}
+    code, out, _ = call(*words("--duel-dir", str(folder)))
+    assert code == 0
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("summary.json")} == before
+    assert [line for line in out.splitlines() if line.startswith("by ")] == [
+        line for line in (whole / "out").read_text().splitlines() if line.startswith("by ")
+    ]
+
+
+def test_tuning_and_verdict_have_no_seed_in_common_and_more_seeds_keep_the_runs(call: Call, folder: Path) -> None:
+    runs = {kind: load_runs(folder / "adamw" / kind / "runs") for kind in ("tuning", "verdict")}
     tuning, fresh = ({run.loop["seed"] for run in found} for found in runs.values())
     assert (tuning, fresh) == ({0}, {1, 2, 3, 4, 5})
-    before = {run.path: (run.path / "summary.json").stat().st_mtime_ns for run in runs["verdict"]}
-    more = without_clock(call(*words(*where, "--seeds", "7"))[1])
-    assert set(more["arms"][0]["steps"]) == {"1", "2", "3", "4", "5", "6", "7"}
-    assert all((path / "summary.json").stat().st_mtime_ns == at for path, at in before.items())
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("summary.json")}
+    first = without_clock((folder / "verdict.json").read_text())
+    more = without_clock(call(*words("--duel-dir", str(folder), "--json", "--seeds", "6"))[1])
+    assert set(more["arms"][0]["steps"]) == {"1", "2", "3", "4", "5", "6"}
+    assert all(path.stat().st_mtime_ns == at for path, at in before.items())
     assert first["arms"][0]["setting"] == more["arms"][0]["setting"]
 
 
-def test_another_arm_joins_a_duel_without_training_the_first_again(call: Call, tmp_path: Path) -> None:
-    where = ["--duel-dir", str(tmp_path), "--json"]
-    call(*words(*where))
-    before = len(load_runs(tmp_path / "adamw" / "tuning" / "runs"))
+def test_another_arm_joins_a_duel_without_training_the_first_again(call: Call, folder: Path) -> None:
+    where = ["--duel-dir", str(folder), "--json"]
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("summary.json")}
     joined = without_clock(call(*words(*where, arms=["adamw", "lion+rowclip"]))[1])
     assert [arm["name"] for arm in joined["arms"]] == ["adamw", "lion+rowclip"]
-    assert len(load_runs(tmp_path / "adamw" / "tuning" / "runs")) == before
+    assert all(path.stat().st_mtime_ns == at for path, at in before.items())
     assert "row_norm" in joined["arms"][1]["setting"]
-    assert call(*words(*where, "--trials", "6"))[0] == 1  # another duel
+    code, _, err = call(*words(*where, "--trials", "6"))
+    assert (code, "holds another duel" in err) == (1, True)
 
 
-def test_a_duel_killed_with_9_and_resumed_gives_the_same_verdict(call: Call, tmp_path: Path) -> None:
-    whole = call(*words("--duel-dir", str(tmp_path / "whole"), "--json"))[1]
+def test_a_duel_killed_with_9_and_resumed_gives_the_same_verdict(call: Call, whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
     command = [sys.executable, duels.__file__, *words("--duel-dir", str(folder), "--quiet")]
     for part in ("adamw+ema/tuning", "adamw/verdict"):
@@ -100,7 +125,8 @@ def test_a_duel_killed_with_9_and_resumed_gives_the_same_verdict(call: Call, tmp
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert not (folder / "verdict.json").exists()
-    assert without_clock(call(*words("--duel-dir", str(folder), "--json"))[1]) == without_clock(whole)
+    resumed = call(*words("--duel-dir", str(folder), "--json"))[1]
+    assert without_clock(resumed) == without_clock((whole / "verdict.json").read_text())
 
 
 def test_a_regime_without_tuning_runs_the_usual_settings_in_workers(
