@@ -107,7 +107,7 @@ def result_to_json(result: Result) -> dict[str, Any]:
 
 
 def result_from_json(data: dict[str, Any]) -> Result:
-    parts = {name: numbers_from_json(data[name]) for name in ("steps", "seconds", "samples")}
+    parts: dict[str, Any] = {name: numbers_from_json(data[name]) for name in ("steps", "seconds", "samples")}
     return Result(**{**data, **parts})
 
 

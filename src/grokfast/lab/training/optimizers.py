@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import AdamW, Muon, Optimizer
 
 import grokfast
@@ -46,7 +46,7 @@ def split_for_muon(model: nn.Module, which: MuonParams) -> tuple[list[nn.Paramet
     return taken, [p for p in model.parameters() if id(p) not in chosen]
 
 
-def last_linear(model: nn.Module) -> nn.Parameter | None:
+def last_linear(model: nn.Module) -> Tensor | None:
     """The weight of the last linear layer: in all our models the head."""
     found = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
     return found[-1] if found else None

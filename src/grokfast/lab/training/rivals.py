@@ -60,14 +60,14 @@ def clip_rows(matrices: Sequence[Tensor], norm: float) -> None:
         p.mul_((norm / p.norm(dim=1, keepdim=True).clamp_min(TINY)).clamp_max(1.0))
 
 
-def clipped_matrices(model: nn.Module) -> list[nn.Parameter]:
+def clipped_matrices(model: nn.Module) -> list[Tensor]:
     """All matrices but the token table, which is the longest table of embeddings, and the head."""
     tables = [module.weight for module in model.modules() if isinstance(module, nn.Embedding)]
     spared = {id(max(tables, key=len)) if tables else None, id(last_linear(model))}
     return [p for p in model.parameters() if p.ndim == 2 and id(p) not in spared]
 
 
-def mlp_matrices(model: nn.Module) -> list[nn.Parameter]:
+def mlp_matrices(model: nn.Module) -> list[Tensor]:
     """The weights of all linear layers outside attention but the last."""
     attention = [module for module in model.modules() if isinstance(module, nn.MultiheadAttention)]
     spared = {id(p) for module in attention for p in module.parameters()} | {id(last_linear(model))}
