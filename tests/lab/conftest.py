@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from grokfast.lab.filters import FILTERS
+from grokfast.lab.optimizers import OPTIMIZERS
 from grokfast.lab.tasks import TASKS
 
 
@@ -16,9 +17,10 @@ def runs_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def forget_own_code() -> Iterator[None]:
-    """Tasks and filters of a user's own that one test has loaded are not known to the next."""
-    before = dict(TASKS), dict(FILTERS)
+    """Tasks, filters and optimizers of a user's own that one test has loaded are not known to the next."""
+    lists = TASKS, FILTERS, OPTIMIZERS
+    before = [dict(known) for known in lists]
     yield
-    for known, names in zip((TASKS, FILTERS), before, strict=True):
+    for known, names in zip(lists, before, strict=True):
         known.clear()
         known.update(names)  # type: ignore[arg-type]

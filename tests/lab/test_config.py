@@ -59,10 +59,11 @@ def test_damaged_json_is_refused_by_what_is_wrong() -> None:
         from_json(data)
 
 
-@pytest.mark.parametrize("part", ["task", "filter"])
+@pytest.mark.parametrize("part", ["task", "filter", "optimizer"])
 def test_code_that_json_names_is_not_imported(part: str) -> None:
     data = to_json(tiny(filter="ema"))
-    data[part]["name"] = "antigravity:Toy"
+    place, key = ("optim", part) if part == "optimizer" else (part, "name")
+    data[place][key] = "antigravity:Toy"
     with pytest.raises(ValueError, match=f"the {part} antigravity:Toy is not known here: name it with --{part}"):
         from_json(data)
 

@@ -91,7 +91,7 @@ def test_it_sweeps_in_worker_processes_and_is_reported(tmp_path: Path, capsys: p
         (f"{OWN / 'toy_task.py'}:Nothing", "cannot be loaded"),
         (f"{OWN / 'toy_filter.py'}:Pair", "must name a subclass of"),
         ("no_such_package:Sides", "cannot be loaded"),
-        ("modmull", "a task must be one of modmul, mnist, qm9, imdb or FILE.py:CLASS"),
+        ("modmull", "a task must be one of modmul, "),
     ],
 )
 def test_a_task_that_is_none_is_refused_in_one_line(

@@ -21,7 +21,7 @@ from grokfast.lab.filters import FILTERS
 from grokfast.lab.request import INCIDENTAL, Option, Request, ask, command_line, options, request_of, resolve
 from grokfast.lab.tasks import TASKS
 from grokfast.lab.tasks.modular.task import ModularConfig
-from grokfast.lab.values import alternatives
+from grokfast.lab.values import Pairs, alternatives
 
 
 @pytest.mark.parametrize(("name", "lamb", "decay"), [(None, None, 0.0), ("ema", 2.0, 0.005), ("ma", 5.0, 0.01)])
@@ -113,6 +113,10 @@ def test_a_filters_field_gets_a_flag_of_its_own_where_the_task_has_the_name() ->
 def values_of(name: str, kind: Any) -> list[Any]:
     """A few values of a type that most settings accept."""
     (first, *rest) = [kind for kind in alternatives(kind) if kind is not type(None)]
+    if name == "optimizer":
+        return ["adamw", "sgd", "muon"]
+    if first == Pairs:
+        return [(("eps", 1e-06),), (("eps", 0.5), ("maximize", True))]
     if get_origin(first) is Literal:
         return [*get_args(first)]
     if get_origin(first) in (tuple, collections.abc.Sequence):

@@ -17,13 +17,16 @@ import torch
 
 import grokfast
 from grokfast.lab import filters, tasks
-from grokfast.lab.tasks.base import OptimizerName, TaskConfig, setting
-from grokfast.lab.values import tuples
+from grokfast.lab.optimizers import OPTIMIZERS, check_option
+from grokfast.lab.own_code import is_own_code
+from grokfast.lab.tasks.base import TaskConfig, setting
+from grokfast.lab.values import Pairs, tuples
 
 VERSION = 2  # of config.json
 SATURATED = 0.99  # --two-stage auto: filter once the training accuracy was this high ...
 PATIENCE = 3  # ... at this many evaluations in a row
 TwoStage = int | Literal["auto"] | None
+MuonParams = Literal["all", "matrices", "hidden"]
 # Where a run was computed and how often it was saved; neither changes its result.
 INCIDENTAL = ("checkpoint_seconds", "data_dir")
 FUSED = ("adam", "adamw", "muon")  # optimizers with a fused kernel on every device
@@ -36,17 +39,27 @@ def by_task(help: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimConfig:
-    """Optimizer"""
+    """Optimizer, and what rival methods add to it"""
 
-    optimizer: OptimizerName = by_task("muon takes the matrices and leaves the rest to adamw")
+    optimizer: str = by_task("one of torch's, or a class by path, pytorch_optimizer:Lion say")
     lr: float = by_task("learning rate")
     weight_decay: float = by_task("weight decay; the paper's arms differ in it")
-    betas: tuple[float, float] = by_task("betas of the Adam family")
+    betas: tuple[float, ...] = by_task("betas of the Adam family")
     momentum: float = setting(0.0, "momentum of sgd")
     nesterov: bool = setting(False, "Nesterov momentum for sgd")
     warmup_steps: int = by_task("linear warm-up of the learning rate, which is 0 at the first update")
     clip_norm: float = by_task("clip the gradient norm to this, before the filter; 0: do not clip")
     fused: bool = by_task("use the optimizer's fused kernel, which rounds differently (default: with fast paths)")
+    optimizer_option: Pairs = setting((), "another argument of the optimizer's class; repeatable")
+    muon_params: MuonParams = setting(
+        "matrices", "what muon takes: all matrices, those that are no tables, or the hidden ones; adamw takes the rest"
+    )
+    companion_lr: float | None = setting(None, "learning rate of what muon leaves to adamw (default: the same)")
+    companion_decay: float | None = setting(None, "weight decay of what muon leaves to adamw (default: the same)")
+    row_norm: float | None = setting(None, "clip rows of matrices to this norm after each step; they start there")
+    perp_grad: bool = setting(False, "use only the part of each gradient that is orthogonal to its weights")
+    equal_grad: bool = setting(False, "give the gradients of MLP matrices equal singular values, U S V' -> U V'")
+    late_decay: float | None = setting(None, "add this times |w|^2 to the loss once training has saturated")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,9 +124,25 @@ def check(config: RunConfig) -> None:
         raise ValueError(f"give one of eval_every and eval_log, got {loop.eval_every} and {loop.eval_log}")
     if loop.extra_steps and loop.until is None:
         raise ValueError(f"extra_steps needs until, got {loop.extra_steps} without it")
+    check_optim(config)
+    check_stages(config)
+
+
+def check_optim(config: RunConfig) -> None:
+    optim = config.optim
     if optim.fused and optim.optimizer not in FUSED:
         raise ValueError(f"fused must be False with {optim.optimizer}, got True")
-    check_stages(config)
+    for name, _ in optim.optimizer_option:
+        check_option(name, optim.optimizer)
+    for name in ("companion_lr", "row_norm", "late_decay"):
+        value = getattr(optim, name)
+        if value is not None and not 0 < value < math.inf:
+            raise ValueError(f"{name} must be > 0 and finite, got {value}")
+    for name in ("muon_params", "companion_lr", "companion_decay"):
+        if optim.optimizer != "muon" and name in departures(optim):
+            raise ValueError(f"{name} has no effect on {optim.optimizer}: it is for muon")
+    if optim.late_decay is not None and config.task.measure != "accuracy":
+        raise ValueError(f"late_decay needs a task with an accuracy, got {optim.late_decay} on one without")
 
 
 def check_stages(config: RunConfig) -> None:
@@ -159,6 +188,8 @@ def from_json(data: dict[str, Any]) -> RunConfig:
         name = task.pop("name")
         if name not in tasks.TASKS:
             raise ValueError(f"the task {name} is not known here: name it with --task {name}")
+        if (optimizer := data["optim"]["optimizer"]) not in OPTIMIZERS:
+            raise ValueError(f"the optimizer {optimizer} is not known here: name it with --optimizer {optimizer}")
         filter = None if data["filter"] is None else filters.from_plain(data["filter"])
         parts = OptimConfig(**tuples(data["optim"])), LoopConfig(**tuples(data["loop"]))
         return RunConfig(tasks.TASKS[name](**task), filter, data["two_stage"], *parts)
@@ -180,6 +211,7 @@ def experiment_key(settings: dict[str, Any]) -> str:
     """
     known = settings["task"]["name"] in tasks.TASKS
     known = known and (settings["filter"] is None or settings["filter"]["name"] in filters.FILTERS)
+    known = known and settings["optim"]["optimizer"] in OPTIMIZERS
     flat = flatten(to_json(from_json(settings)) if known else settings)
     left_out = (".compile", ".fused")
     kept = {k: v for k, v in flat.items() if not k.startswith("loop.") and not k.endswith(left_out)}
@@ -206,8 +238,10 @@ def departures(part: Any) -> dict[str, Any]:
 
 
 def title(config: RunConfig) -> str:
-    """A short name a person can read: task, filter, weight decay, seed."""
+    """A short name a person can read: task, optimizer if it is one by path, filter, weight decay, seed."""
     task = re.sub(r"\W+", "_", config.task_name.rpartition("/")[2])
+    optimizer = config.optim.optimizer
+    own = [re.sub(r"\W+", "_", optimizer.rpartition("/")[2])] if is_own_code(optimizer) else []
     filter = "baseline" if config.filter is None else filters.short_name(config.filter)
     stages = [] if config.two_stage is None else [f"from{config.two_stage}"]
-    return "-".join([task, filter, *stages, f"wd{config.optim.weight_decay:g}", f"s{config.loop.seed}"])
+    return "-".join([task, *own, filter, *stages, f"wd{config.optim.weight_decay:g}", f"s{config.loop.seed}"])

@@ -18,11 +18,10 @@ import torch
 
 from grokfast.lab import filters
 from grokfast.lab.config import FUSED, INCIDENTAL, LoopConfig, OptimConfig, RunConfig, TwoStage, check_device
+from grokfast.lab.optimizers import check_keyword, find_optimizer, own_defaults
 from grokfast.lab.tasks import find_task
 from grokfast.lab.tasks.base import TaskConfig, TaskDefaults
-
-# Settings of optimizers that some do not have.
-ONLY_FOR = {"betas": ("adam", "adamw", "nadam", "muon"), "momentum": ("sgd",), "nesterov": ("sgd",)}
+from grokfast.lab.values import is_pairs, literal_text
 
 
 @dataclass(frozen=True)
@@ -124,11 +123,12 @@ def why_unknown(name: str, request: Request) -> str:
 def resolve_optim(task: TaskConfig, usual: TaskDefaults, filter: str | None, given: dict[str, Any]) -> OptimConfig:
     names = ("optimizer", "lr", "betas", "warmup_steps", "clip_norm")
     decay = usual.weight_decay.get(filter, usual.weight_decay[None])
-    values: dict[str, Any] = {**{name: getattr(usual, name) for name in names}, "weight_decay": decay, **given}
-    optimizer = values["optimizer"]
+    values: dict[str, Any] = {**{name: getattr(usual, name) for name in names}, "weight_decay": decay}
+    optimizer = given.get("optimizer", usual.optimizer)
+    find_optimizer(optimizer)
+    values |= {**own_defaults(optimizer), **given}
     for name in given:
-        if optimizer not in ONLY_FOR.get(name, (optimizer,)):
-            raise ValueError(f"{name} has no effect on {optimizer}: it is for {', '.join(ONLY_FOR[name])}")
+        check_keyword(name, optimizer)
     values.setdefault("fused", not task.plain and optimizer in FUSED)
     return OptimConfig(**values)
 
@@ -196,5 +196,7 @@ def flag_words(name: str, value: Any) -> list[str]:
         return [flag]
     if value is False:
         return ["--no-" + flag[2:]]
+    if is_pairs(value):
+        return [word for key, part in value for word in (flag, f"{key}={literal_text(part)}")]
     plain = value if isinstance(value, tuple) else (value,)
     return [flag, *(filters.dtype_name(v) if isinstance(v, torch.dtype) else str(v) for v in plain)]

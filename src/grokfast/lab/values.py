@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import collections.abc
 import contextlib
 import types
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, TypeGuard, Union, get_args, get_origin
 
 import torch
+
+Pairs = tuple[tuple[str, Any], ...]  # names and values of any kind
 
 
 def parser_options(annotation: Any, default: Any) -> dict[str, Any]:
@@ -18,6 +21,8 @@ def parser_options(annotation: Any, default: Any) -> dict[str, Any]:
         return {"action": "store_true" if default is False else argparse.BooleanOptionalAction}
     if len(kinds) > 1:
         return {"type": first_that_fits(kinds), "metavar": "|".join(map(describe, kinds))}
+    if kinds == [Pairs]:
+        return {"action": "append", "type": read_pair, "metavar": "KEY=VALUE"}
     (only,) = kinds
     if get_origin(only) is Literal:
         return {"choices": get_args(only)}
@@ -32,6 +37,8 @@ def read_value(word: str, name: str, annotation: Any, default: Any) -> Any:
     """One value, as its flag would read it; the parts of a tuple stand between colons, `none` is None where allowed."""
     if word == "none" and type(None) in alternatives(annotation):
         return None
+    if annotation == Pairs:
+        return tuple(map(read_pair, word.split(":")))
     found = parser_options(annotation, default)
     choices = ("true", "false") if "action" in found else found.get("choices")
     if choices:
@@ -47,6 +54,34 @@ def read_value(word: str, name: str, annotation: Any, default: Any) -> Any:
     if count not in (None, "+", len(values)):
         raise ValueError(f"{name} must be {count} values with colons between, got {word}")
     return values if count else values[0]
+
+
+def read_pair(text: str) -> tuple[str, Any]:
+    """`key=value`, the value as Python writes it; anything else is text.
+
+    >>> read_pair("eps=1e-6"), read_pair("foreach=False"), read_pair("adjust_lr_fn=original")
+    (('eps', 1e-06), ('foreach', False), ('adjust_lr_fn', 'original'))
+    """
+    key, equals, value = text.partition("=")
+    if not (key and equals and value):
+        raise argparse.ArgumentTypeError(f"must be KEY=VALUE, got {text!r}")
+    return key, read_literal(value)
+
+
+def read_literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def literal_text(value: Any) -> str:
+    """The text that `read_literal` reads as this value."""
+    return value if isinstance(value, str) and read_literal(value) == value else repr(value)
+
+
+def is_pairs(value: Any) -> TypeGuard[Pairs]:
+    return isinstance(value, tuple) and bool(value) and isinstance(value[0], tuple)
 
 
 def tuples(values: dict[str, Any]) -> dict[str, Any]:

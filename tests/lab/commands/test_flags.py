@@ -70,7 +70,7 @@ def test_help_without_a_task_lists_the_tasks(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["chess"], "a task must be one of modmul, mnist, qm9, imdb or FILE.py:CLASS, got chess"),
+        (["chess"], "a task must be one of modmul, mnist, qm9, imdb, parity or FILE.py:CLASS, got chess"),
         (["nowhere.py:Toy"], "nowhere.py:Toy must name a file that exists, got nowhere.py"),
         (["modmul", "--filter", "kalman"], "filter must be one of ema, ma, fir, iir, butterworth or FILE.py:CLASS, "),
         (["--steps", "3", "modmul"], "TASK must come before the flags, got --steps: grokfast train TASK --steps ..."),

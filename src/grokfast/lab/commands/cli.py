@@ -27,7 +27,9 @@ COMMANDS = {
     "results": "compare your runs with the paper's numbers",
     "suggest": "suggest a filter, from a run without one",
     "response": "show what a filter does to each frequency of the gradients",
+    "leaderboard": "write the leaderboard of modular arithmetic from archived runs",
     "sweep": "train many settings of a task, by grid or by search",
+    "duel": "tune several optimizers and filters alike, then say which is better",
     "demo": "see grokking, with and without the filter, in about two minutes",
     "reproduce": "run the experiments of the paper's figures and tables",
 }

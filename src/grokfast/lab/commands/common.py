@@ -71,7 +71,7 @@ def drop_unreadable(runs: Sequence[Run]) -> list[Run]:
 def resume_command(run: Run, runs_dir: Path) -> str:
     """What continues a run; code of the user's own is named again."""
     words = ["grokfast", "resume", run.name]
-    for flag, name in (("--task", run.task), ("--filter", run.filter)):
+    for flag, name in (("--task", run.task), ("--filter", run.filter), ("--optimizer", run.optimizer)):
         words += [flag, name] if name is not None and is_own_code(name) else []
     return shlex.join([*words, *([] if runs_dir == Path("runs") else ["--runs-dir", str(runs_dir)])])
 

@@ -93,6 +93,8 @@ def add_options(
         reading: dict[str, Any] = parser_options(option.type, option.default)
         if name == "filter":
             reading = {"type": read_filter, "metavar": f"NAME|{WITHOUT}|FILE.py:CLASS"}
+        if name == "optimizer":
+            reading = {"type": str, "metavar": "NAME|PACKAGE:CLASS|FILE.py:CLASS"}
         try:
             group.add_argument(
                 "--" + name.replace("_", "-"),

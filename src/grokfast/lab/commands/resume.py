@@ -10,6 +10,7 @@ from typing import Any
 from grokfast.lab.commands.common import RUN_NAME, add_runs_dir
 from grokfast.lab.commands.terminal import add_output_flags, train_one
 from grokfast.lab.filters import find_filter
+from grokfast.lab.optimizers import find_optimizer
 from grokfast.lab.own_code import is_own_code
 from grokfast.lab.runs.directory import RunError, find_run
 from grokfast.lab.tasks import find_task
@@ -21,7 +22,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_runs_dir(parser)
     own = "of the run if it is code of your own, FILE.py:CLASS: a run directory alone never makes grokfast import code"
     parser.add_argument("--task", metavar="NAME", help=f"the task {own}")
-    parser.add_argument("--filter", metavar="NAME", help="the filter of the run, likewise")
+    for part in ("filter", "optimizer"):
+        parser.add_argument(f"--{part}", metavar="NAME", help=f"the {part} of the run, likewise")
     help = "directory of the data sets now (default: as when the run began)"
     parser.add_argument("--data-dir", metavar="DIR", help=help)
     add_output_flags(parser)
@@ -31,6 +33,7 @@ def run(args: argparse.Namespace) -> int:
     run = find_run(args.name, args.runs_dir)
     load_named("task", run.task, args.task, find_task)
     load_named("filter", run.filter, args.filter, find_filter)
+    load_named("optimizer", run.optimizer, args.optimizer, find_optimizer)
     begin = partial(resume, run, data_dir=args.data_dir)
     return train_one(run, begin, run.loop["steps"], args, f"{run.name} is complete already")
 

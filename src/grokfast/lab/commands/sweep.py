@@ -34,7 +34,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def add_resume_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("Resume or join")
     group.add_argument("--resume", type=Path, metavar="DIR", help="join the sweep in DIR, or continue it")
-    for flag in ("task", "filter"):
+    for flag in ("task", "filter", "optimizer"):
         help = f"the {flag} of your own that the sweep uses: code is loaded only if you name it"
         dest = f"own_{flag}s"
         group.add_argument(f"--{flag}", dest=dest, action="append", default=[], metavar="FILE.py:CLASS", help=help)
@@ -65,10 +65,18 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if under_torchrun():
-        raise RunError("a sweep has workers of its own: start it without torchrun")
+    check_engine(args)
     if (args.task is None) == (args.resume is None):
         raise ValueError("a sweep needs a task or --resume DIR, got " + ("neither" if args.task is None else "both"))
+    from grokfast.lab.commands.sweep_run import begin, run_sweep
+
+    return run_sweep(args.resume or begin(spec_from(args), args), args)
+
+
+def check_engine(args: argparse.Namespace) -> None:
+    """Refuse an engine that cannot be used here, before anything is imported or written."""
+    if under_torchrun():
+        raise RunError("a sweep has workers of its own: start it without torchrun")
     if args.workers is not None and args.workers < 1:
         raise ValueError(f"workers must be >= 1, got {args.workers}")
     if args.address is not None and args.engine != "ray":
@@ -76,9 +84,6 @@ def run(args: argparse.Namespace) -> int:
     for package, extra in (("optuna", "sweep"), *([("ray", "ray")] if args.engine == "ray" else [])):
         if importlib.util.find_spec(package) is None:
             raise RunError(f'this sweep needs {package}: pip install "grokfast[{extra}]"')
-    from grokfast.lab.commands.sweep_run import begin, run_sweep
-
-    return run_sweep(args.resume or begin(spec_from(args), args), args)
 
 
 def spec_from(args: argparse.Namespace) -> Spec:

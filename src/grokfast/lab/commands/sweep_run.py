@@ -46,7 +46,7 @@ def begin(spec: Spec, args: argparse.Namespace) -> Path:
 def run_sweep(folder: Path, args: argparse.Namespace) -> int:
     """Train what is left of a sweep, and show its standings; gives the exit code."""
     if args.resume is not None:
-        OwnCode(tuple(args.own_tasks), tuple(args.own_filters)).load()
+        OwnCode(*map(tuple, (args.own_tasks, args.own_filters, args.own_optimizers))).load()
     with Sweep(folder) as sweep:
         if carry_out(sweep, args):
             return report(sweep, args)
@@ -55,23 +55,25 @@ def run_sweep(folder: Path, args: argparse.Namespace) -> int:
     return INTERRUPTED
 
 
-def carry_out(sweep: Sweep, args: argparse.Namespace) -> bool:
+def carry_out(sweep: Sweep, args: argparse.Namespace, label: str = "sweep") -> bool:
     """Train all runs; False if interrupted."""
     sweep.begin()
     quiet, tally = args.quiet or args.json, sweep.tally()
     if not quiet:
         print(f"{sweep.folder}: {tally.total} runs, {tally.total - tally.left} done", flush=True)
     command = ["grokfast", *args.words]
-    with show_progress("sweep", quiet=quiet) as progress:
+    with show_progress(label, quiet=quiet) as progress:
         watch = watch_tallies(sweep, progress)
         if args.engine == "ray":
             from grokfast.lab.sweep.cluster import run_ray
 
             return run_ray(sweep, args.workers, watch, command, args.address)
-        # One run on an accelerator, or as many as have cores of their own.
-        base = sweep.spec.base
-        usual = max(1, local.count_cores() // base.get("threads")) if base.get("device") == "cpu" else 1
-        return local.run_local(sweep, args.workers or usual, watch, complain, command)
+        return local.run_local(sweep, args.workers or usual_workers(sweep.spec), watch, complain, command)
+
+
+def usual_workers(spec: Spec) -> int:
+    """One run at a time on an accelerator, else as many as have cores of their own."""
+    return max(1, local.count_cores() // spec.base.get("threads")) if spec.base.get("device") == "cpu" else 1
 
 
 # Progress -----------------------------------------------------------------------------------------------------------

@@ -186,6 +186,14 @@ def steps_of(run: Run, kind: Kind = "first") -> Bound:
     return Bound(math.inf if has_diverged(run) else crossing.after, False)
 
 
+def seconds_of(run: Run, kind: Kind = "first") -> Bound:
+    """How many seconds a run takes to its level, up to the evaluation that shows it."""
+    step, rows = run.crossing(kind).step, run.rows
+    if step is None:
+        return Bound(math.inf if has_diverged(run) else rows[-1].seconds, False)
+    return Bound(next(row.seconds for row in rows if row.step == step))
+
+
 def spread(crossings: Sequence[Crossing]) -> Spread:
     """Median and range of steps over seeds.
 

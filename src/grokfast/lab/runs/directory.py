@@ -79,6 +79,11 @@ class Run:
         return None if self.settings["filter"] is None else self.settings["filter"]["name"]
 
     @property
+    def optimizer(self) -> str:
+        """The name of its optimizer."""
+        return self.settings["optim"]["optimizer"]
+
+    @property
     def loop(self) -> dict[str, Any]:
         """Seed, length, evaluation grid and recordings."""
         return self.settings["loop"]

@@ -11,7 +11,12 @@ FIELDS = {  # of each filter, among those of all filters
     "iir": ("b", "a"),
     "butterworth": ("order", "cutoff"),
 }
-PARTS = {"task": ("name",), "filter": ("name",), "optim": ("weight_decay",), "loop": ("seed", "steps", "until")}
+PARTS = {
+    "task": ("name",),
+    "filter": ("name",),
+    "optim": ("optimizer", "weight_decay"),
+    "loop": ("seed", "steps", "until"),
+}
 
 
 def check_shape(data: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from grokfast.lab.compare.seeds import Bound, has_diverged, spread_of, steps_of
+from grokfast.lab.compare.seeds import Bound, seconds_of, spread_of, steps_of
 from grokfast.lab.config import RunConfig
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import Row, best, validation
@@ -52,10 +52,7 @@ def bound_of(run: Run, objective: Objective) -> Bound:
         case "first" | "stable":
             return steps_of(run, objective)
         case "seconds":
-            step = run.crossing("stable").step
-            if step is None:
-                return UNKNOWN if has_diverged(run) else Bound(rows[-1].seconds, False)
-            return Bound(next(row.seconds for row in rows if row.step == step))
+            return seconds_of(run, "stable")
         case "accuracy":
             accuracy = rows[-1].val_accuracy
             return UNKNOWN if accuracy is None or math.isnan(accuracy) else Bound(-accuracy)

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from grokfast.lab.config import RunConfig
 from grokfast.lab.filters import FILTERS, find_filter
+from grokfast.lab.optimizers import OPTIMIZERS, find_optimizer
 from grokfast.lab.own_code import is_own_code
 from grokfast.lab.request import Request, resolve
 from grokfast.lab.runs.directory import RunError
@@ -33,18 +34,21 @@ class OwnCode(NamedTuple):
 
     tasks: tuple[str, ...] = ()
     filters: tuple[str, ...] = ()
+    optimizers: tuple[str, ...] = ()
 
     def load(self) -> None:
         for name in self.tasks:
             find_task(name)
         for name in self.filters:
             find_filter(name)
+        for name in self.optimizers:
+            find_optimizer(name)
 
     @property
     def flags(self) -> list[str]:
         """The words that name them on a command line."""
-        named = [*(("--task", name) for name in self.tasks), *(("--filter", name) for name in self.filters)]
-        return [word for pair in named for word in pair]
+        named = {"--task": self.tasks, "--filter": self.filters, "--optimizer": self.optimizers}
+        return [word for flag, names in named.items() for name in names for word in (flag, name)]
 
 
 @dataclass(frozen=True)
@@ -79,9 +83,13 @@ class Spec:
     @property
     def own_code(self) -> OwnCode:
         """The classes of the user's own that its runs need."""
-        varied = [value for d in self.dimensions if d.name == "filter" for value in ends(d)]
-        filters = [name for name in (self.base.get("filter"), *varied) if name is not None and is_own_code(name)]
-        return OwnCode((self.base.task,) if is_own_code(self.base.task) else (), tuple(filters))
+
+        def named(setting: str) -> tuple[str, ...]:
+            varied = [value for d in self.dimensions if d.name == setting for value in ends(d)]
+            return tuple(n for n in (self.base.get(setting), *varied) if n is not None and is_own_code(n))
+
+        tasks = (self.base.task,) if is_own_code(self.base.task) else ()
+        return OwnCode(tasks, named("filter"), named("optimizer"))
 
 
 def settle(spec: Spec) -> Spec:
@@ -143,8 +151,9 @@ def spec_from_json(data: dict[str, Any]) -> Spec:
         spec = Spec(**plain)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a sweep of this version: {error}") from error
-    if not isinstance(spec.base.task, str) or not isinstance(spec.base.get("filter"), str | None):
-        raise ValueError("not a sweep of this version: task and filter must be names")
+    names = spec.base.task, spec.base.get("filter"), spec.base.get("optimizer")
+    if not isinstance(names[0], str) or not all(isinstance(name, str | None) for name in names):
+        raise ValueError("not a sweep of this version: task, filter and optimizer must be names")
     if spec.objective not in get_args(Objective) or spec.search not in get_args(Search):
         raise ValueError(f"not a sweep of this version: {spec.search}, {spec.objective}")
     return spec
@@ -180,7 +189,7 @@ def load_spec(folder: Path) -> Spec:
     except ValueError as error:
         raise RunError(f"{path}: {error}") from error
     code = spec.own_code
-    if set(code.tasks) - set(TASKS) or set(code.filters) - set(FILTERS):
+    if {*code.tasks} - {*TASKS} or {*code.filters} - {*FILTERS} or {*code.optimizers} - {*OPTIMIZERS}:
         raise RunError(f"{path} needs code of your own, which must be named again: give {shlex.join(code.flags)}")
     return spec
 

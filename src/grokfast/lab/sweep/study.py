@@ -27,7 +27,7 @@ from optuna.trial import FrozenTrial, TrialState
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.writer import run_path
 from grokfast.lab.sweep.members import is_alive, join, remove_dead_members
-from grokfast.lab.sweep.space import Choices, Point
+from grokfast.lab.sweep.space import Choices, Dimension, Point
 from grokfast.lab.sweep.spec import directory_name, load_spec
 from grokfast.lab.sweep.storage import open_study
 from grokfast.lab.sweep.trial import Ending
@@ -88,7 +88,7 @@ class Sweep:
         with self._lock:
             self._release_dead_claims()
             while self._has_offer():
-                trial = self.study.ask(self._distributions())
+                trial = self.study.ask(distributions_of(self.spec.dimensions))
                 point = point_of(trial) or self._accept(trial)
                 if point is not None:
                     trial.set_user_attr("member", self._member)
@@ -113,17 +113,13 @@ class Sweep:
 
     def _accept(self, trial: optuna.Trial) -> Point | None:
         """Note what a search proposed; None where it had proposed the same before: that is not run again."""
-        point = Point(self._setting(trial.params), self.spec.seeds[0])
+        point = Point(setting_of(trial.params, self.spec.dimensions), self.spec.seeds[0])
         if point in self.last(self.trials()):
             trial.set_user_attr("repeated", True)
             self.study.tell(trial, state=TrialState.FAIL)
             return None
         trial.set_user_attr("point", note_of(point, 1, fresh=True))
         return point
-
-    def _setting(self, params: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-        known = {(d.name, stored(v)): v for d in self.spec.dimensions if isinstance(d, Choices) for v in d.values}
-        return tuple((name, known.get((name, value), value)) for name, value in params.items())
 
     def finish(self, claim: Claim, ending: Ending) -> None:
         """Record how a run that was taken has ended."""
@@ -189,17 +185,6 @@ class Sweep:
         failed = {point: reason for point, trial in last.items() if (reason := failure(trial))}
         return Tally(total, len(complete), pruned, failed, running)
 
-    def _distributions(self) -> dict[str, BaseDistribution]:
-        found: dict[str, BaseDistribution] = {}
-        for d in self.spec.dimensions:
-            if isinstance(d, Choices):
-                found[d.name] = CategoricalDistribution([stored(value) for value in d.values])
-            elif isinstance(d.low, int) and isinstance(d.high, int):
-                found[d.name] = IntDistribution(d.low, d.high, log=d.log)
-            else:
-                found[d.name] = FloatDistribution(d.low, d.high, log=d.log)
-        return found
-
 
 # Trials -------------------------------------------------------------------------------------------------------------
 
@@ -235,6 +220,25 @@ def failure(trial: FrozenTrial) -> str | None:
     if trial.state != TrialState.FAIL or next_attempt(trial) is not None:
         return None
     return trial.user_attrs.get("failed") or f"its worker died {ATTEMPTS} times"
+
+
+def distributions_of(dimensions: Sequence[Dimension]) -> dict[str, BaseDistribution]:
+    """What varies, as Optuna knows it."""
+    found: dict[str, BaseDistribution] = {}
+    for d in dimensions:
+        if isinstance(d, Choices):
+            found[d.name] = CategoricalDistribution([stored(value) for value in d.values])
+        elif isinstance(d.low, int) and isinstance(d.high, int):
+            found[d.name] = IntDistribution(d.low, d.high, log=d.log)
+        else:
+            found[d.name] = FloatDistribution(d.low, d.high, log=d.log)
+    return found
+
+
+def setting_of(params: Mapping[str, Any], dimensions: Sequence[Dimension]) -> tuple[tuple[str, Any], ...]:
+    """What Optuna proposes, as we know it."""
+    known = {(d.name, stored(v)): v for d in dimensions if isinstance(d, Choices) for v in d.values}
+    return tuple((name, known.get((name, value), value)) for name, value in params.items())
 
 
 def stored(value: Any) -> Any:

@@ -7,6 +7,7 @@ from grokfast.lab.tasks.base import TaskConfig
 from grokfast.lab.tasks.imdb.task import ImdbConfig
 from grokfast.lab.tasks.mnist import MnistConfig
 from grokfast.lab.tasks.modular.task import ModularConfig
+from grokfast.lab.tasks.parity import ParityConfig
 from grokfast.lab.tasks.qm9.task import Qm9Config
 
 TASKS: dict[str, type[TaskConfig]] = {
@@ -14,6 +15,7 @@ TASKS: dict[str, type[TaskConfig]] = {
     "mnist": MnistConfig,
     "qm9": Qm9Config,
     "imdb": ImdbConfig,
+    "parity": ParityConfig,
 }
 
 

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 Split = Literal["train", "val"]
 Variant = Literal["released", "paper"]
 Measure = Literal["accuracy", "loss"]
-OptimizerName = Literal["adam", "adamw", "sgd", "nadam", "muon"]
 Built = TypeVar("Built")
 
 
@@ -35,7 +34,7 @@ def setting(default: Any, help: str, *, learning: bool = False) -> Any:
 class TaskDefaults:
     """The settings of the paper, or of the author of a task, for everything outside the task itself."""
 
-    optimizer: OptimizerName = "adamw"
+    optimizer: str = "adamw"
     lr: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
     warmup_steps: int = 0

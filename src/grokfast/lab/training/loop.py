@@ -18,9 +18,9 @@ from grokfast.lab.runs.metrics import Row, best, crossings, reaches
 from grokfast.lab.runs.recording import GradientTap, save_snapshot, snapshot_steps
 from grokfast.lab.runs.writer import Writer
 from grokfast.lab.tasks.base import Task
-from grokfast.lab.training import parallel
+from grokfast.lab.training import parallel, rivals
 from grokfast.lab.training.machine import peak_memory_bytes
-from grokfast.lab.training.optimizers import attach_filter, make_optimizers
+from grokfast.lab.training.optimizers import attach_filter, make_optimizers, make_trigger, switch
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,19 @@ class Loop:
         self.config, self.task, self.writer, self.watcher = config, task, writer, watcher
         self.params = [p for p in self.task.model.parameters() if p.requires_grad]
         self.optimizers = make_optimizers(self.task.model, config.optim)
-        self.handles, self.trigger = attach_filter(self.optimizers, config)
+        self.full_rates = [group["lr"] for optimizer in self.optimizers for group in optimizer.param_groups]
+        self.handles, trigger = attach_filter(self.optimizers, config)
+        self.saturated = make_trigger()  # for the late decay
+        self.triggers = [self.saturated, *([] if trigger is None else [trigger])]
+        self.equalised = rivals.mlp_matrices(task.model) if config.optim.equal_grad else []
+        self.clipped = rivals.clipped_matrices(task.model) if config.optim.row_norm else []
         self.step, self.samples, self.seconds = 0, 0, 0.0
         checkpoint, self.rows = parallel.from_leader(writer and partial(writer.resume, watcher.on_warning))
         if checkpoint is not None:
             self._restore(checkpoint)
+        elif config.optim.row_norm:
+            rivals.set_row_norms(self.clipped, config.optim.row_norm)
+        switch(self.optimizers, "train")
         loop, self.snapshots, self.tap = config.loop, set[int](), None
         if writer is not None and loop.snapshots:
             self.snapshots = set(snapshot_steps(loop.snapshots, loop.steps))
@@ -68,6 +76,7 @@ class Loop:
         self._keep_weights()
         for due in evaluation_steps(self.config, self.task.epoch_steps, self.step):
             row = self._train_to(due)
+            switch(self.optimizers, "train")
             if self.tap is not None:
                 self.tap.flush()
             self.seconds = before + time.perf_counter() - began
@@ -86,6 +95,7 @@ class Loop:
             if stop:
                 return False
         if self.writer is not None:
+            switch(self.optimizers, "eval")
             self.writer.finish(self.task.model.state_dict(), summarize(self.config, self.rows, self.handles))
         return True
 
@@ -104,6 +114,7 @@ class Loop:
                 loss_sum += loss.detach() * len(mine)
                 correct_sum += 0 if correct is None else correct
             parallel.sum_gradients(self.params, len(mine) / len(batch))
+            self._change_gradients()
             if self.config.optim.clip_norm:
                 clip_grad_norm_(self.params, self.config.optim.clip_norm)
             self.step += 1
@@ -115,12 +126,23 @@ class Loop:
         loss, accuracy = (float(parallel.total(part)) / samples for part in (loss_sum, correct_sum))
         return self._evaluate(loss, accuracy, float(grad_norm), lr)
 
+    def _change_gradients(self) -> None:
+        """Do what rival methods do to gradients."""
+        optim = self.config.optim
+        if optim.late_decay and self.saturated.fired:
+            rivals.add_decay(self.params, optim.late_decay)
+        if optim.perp_grad:
+            rivals.project_gradients(self.params)
+        rivals.equalise_gradients(self.equalised)
+
     def _update(self) -> None:
         """Let the optimizers step, with the filter inside, and record what the configuration asks for."""
         if self.tap is not None:
             self.tap.take()
         for optimizer in self.optimizers:
             optimizer.step()
+        if self.config.optim.row_norm:
+            rivals.clip_rows(self.clipped, self.config.optim.row_norm)
         if self.tap is not None:
             self.tap.take()
         for optimizer in self.optimizers:
@@ -129,12 +151,15 @@ class Loop:
 
     def _keep_weights(self) -> None:
         if self.writer is not None and self.step in self.snapshots:
+            switch(self.optimizers, "eval")
             save_snapshot(self.writer.run.path, self.step, self.task.model)
+            switch(self.optimizers, "train")
 
     def _evaluate(self, train_loss: float, train_accuracy: float, grad_norm: float, lr: float) -> Row:
+        switch(self.optimizers, "eval")
         val = self.task.evaluate("val")
-        if self.trigger is not None:
-            self.trigger.observe(train_accuracy)
+        for trigger in self.triggers:
+            trigger.observe(train_accuracy)
         slow = [part for handle in self.handles for p in handle.state if (part := handle.slow(p)) is not None]
         return Row(
             step=self.step,
@@ -154,10 +179,11 @@ class Loop:
     def _set_learning_rate(self, updates: int) -> float:
         """Linear warm-up: 0 at the first update, k/n of the full rate after k of n."""
         optim = self.config.optim
-        lr = optim.lr * min(1.0, updates / optim.warmup_steps) if optim.warmup_steps else optim.lr
-        for group in (group for optimizer in self.optimizers for group in optimizer.param_groups):
-            group["lr"] = lr
-        return lr
+        warm = min(1.0, updates / optim.warmup_steps) if optim.warmup_steps else 1.0
+        groups = (group for optimizer in self.optimizers for group in optimizer.param_groups)
+        for group, full in zip(groups, self.full_rates, strict=True):
+            group["lr"] = full * warm
+        return optim.lr * warm
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -167,6 +193,7 @@ class Loop:
             "model": self.task.model.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "task": self.task.state_dict(),
+            "saturated": self.saturated.streak,
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
@@ -175,6 +202,7 @@ class Loop:
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         self.task.load_state_dict(state["task"])
+        self.saturated.streak = state.get("saturated", 0)  # version 0.1 knew no late decay
 
 
 def evaluation_steps(config: RunConfig, epoch_steps: int, done: int) -> Iterator[int]:

@@ -2,36 +2,60 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
-import torch
-from torch import nn
-from torch.optim import Optimizer
+from torch import Tensor, nn
+from torch.optim import AdamW, Muon, Optimizer
 
 import grokfast
-from grokfast.lab.config import PATIENCE, SATURATED, OptimConfig, RunConfig
+from grokfast.lab.config import PATIENCE, SATURATED, MuonParams, OptimConfig, RunConfig
+from grokfast.lab.optimizers import OPTIMIZERS, keywords_of, parameters_of
 
 
 def make_optimizers(model: nn.Module, config: OptimConfig) -> list[Optimizer]:
-    """The optimizer that a configuration names; Muon takes the hidden matrices and AdamW all else."""
-    fused = config.fused
+    """The optimizer that a configuration names. Muon takes matrices and leaves the rest to AdamW, its companion."""
+    options = dict(config.optimizer_option)
     decay: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
-    adam: dict[str, Any] = {**decay, "betas": config.betas}
-    match config.optimizer:
-        case "adam":
-            return [torch.optim.Adam(model.parameters(), **adam, fused=fused or None)]
-        case "adamw":
-            return [torch.optim.AdamW(model.parameters(), **adam, fused=fused or None)]
-        case "nadam":
-            return [torch.optim.NAdam(model.parameters(), **adam)]
-        case "sgd":
-            return [torch.optim.SGD(model.parameters(), **decay, momentum=config.momentum, nesterov=config.nesterov)]
-        case "muon":
-            tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
-            matrices = [p for p in model.parameters() if p.ndim == 2 and id(p) not in tables]
-            chosen = {id(p) for p in matrices}
-            rest = [p for p in model.parameters() if id(p) not in chosen]
-            return [torch.optim.Muon(matrices, **decay), torch.optim.AdamW(rest, **adam, fused=fused or None)]
+    fused: dict[str, Any] = {"fused": True} if config.fused else {}
+    if config.optimizer == "muon":
+        taken, rest = split_for_muon(model, config.muon_params)
+        given = {"lr": config.companion_lr, "weight_decay": config.companion_decay}
+        own = {name: value for name, value in given.items() if value is not None}
+        companion = AdamW(rest, **{**decay, **own}, betas=config.betas, **fused)  # type: ignore[arg-type]
+        return [Muon(taken, **decay, **options), companion]
+    known = parameters_of(config.optimizer)
+    if "weight_decay" not in known and config.weight_decay:
+        raise ValueError(f"weight_decay must be 0 with {config.optimizer}, got {config.weight_decay}")
+    values = {name: value for name, value in decay.items() if name in known}
+    values |= {name: getattr(config, name) for name in keywords_of(config.optimizer)}
+    return [OPTIMIZERS[config.optimizer](model.parameters(), **values, **fused, **options)]
+
+
+def split_for_muon(model: nn.Module, which: MuonParams) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """The matrices for Muon, and what is left. Hidden ones are neither tables of embeddings nor the last layer."""
+    left: set[int] = set()
+    if which != "all":
+        left |= {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    if which == "hidden":
+        left.add(id(last_linear(model)))
+    taken = [p for p in model.parameters() if p.ndim == 2 and id(p) not in left]
+    chosen = {id(p) for p in taken}
+    if not taken:
+        raise ValueError(f"muon_params must leave muon a matrix, got {which}")
+    return taken, [p for p in model.parameters() if id(p) not in chosen]
+
+
+def last_linear(model: nn.Module) -> Tensor | None:
+    """The weight of the last linear layer: in all our models the head."""
+    found = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
+    return found[-1] if found else None
+
+
+def switch(optimizers: Sequence[Optimizer], mode: Literal["train", "eval"]) -> None:
+    """Tell optimizers that train other weights than they evaluate, such as schedule-free ones, which are needed now."""
+    for optimizer in optimizers:
+        getattr(optimizer, mode, lambda: None)()
 
 
 def attach_filter(
@@ -40,7 +64,12 @@ def attach_filter(
     """The handles of the filter, if there is one, and the trigger to tell of the training accuracy, if there is one."""
     if config.filter is None:
         return [], None
-    saturated = grokfast.Saturation(above=SATURATED, patience=PATIENCE)
+    saturated = make_trigger()
     start = saturated if config.two_stage == "auto" else config.two_stage or 0
     handles = [grokfast.attach(optimizer, config.filter, start=start) for optimizer in optimizers]
     return handles, saturated if start is saturated else None
+
+
+def make_trigger() -> grokfast.Saturation:
+    """What fires once the training accuracy has saturated."""
+    return grokfast.Saturation(above=SATURATED, patience=PATIENCE)

@@ -8,11 +8,13 @@ from typing import NamedTuple
 
 import torch
 
-from grokfast.lab import filters, tasks
+from grokfast.lab import filters, optimizers, tasks
 from grokfast.lab.config import RunConfig, check_device, from_json, to_json
+from grokfast.lab.own_code import is_own_code
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.writer import create_run, open_for_writing, run_path
 from grokfast.lab.tasks.base import Task
+from grokfast.lab.tasks.contract import check_contract
 from grokfast.lab.tasks.data import check_same_data
 from grokfast.lab.training import parallel
 from grokfast.lab.training.loop import Watcher, run_loop
@@ -86,6 +88,7 @@ def follow(watcher: Watcher) -> None:
         tasks.find_task(sent["task"]["name"])
         if sent["filter"] is not None:
             filters.find_filter(sent["filter"]["name"])
+        optimizers.find_optimizer(sent["optim"]["optimizer"])
         config = from_json(sent)
         run_loop(config, make_task(config), None, watcher)
 
@@ -101,5 +104,7 @@ def make_task(config: RunConfig) -> Task:
 
 def rehearse(config: RunConfig, task: Task) -> None:
     """Build everything that a run needs and throw it away: values out of range are refused before there is a run."""
+    if is_own_code(config.task_name):
+        check_contract(make_task(config))  # another one: looking at a batch moves its random stream
     for handle in attach_filter(make_optimizers(task.model, config.optim), config)[0]:
         handle.remove()

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
-from grokfast.lab.tasks.base import Evaluation, PaperConfig, Split, TaskDefaults, check_at_least, setting
+from grokfast.lab.tasks.base import Evaluation, PaperConfig, Split, TaskDefaults, check_at_least, check_one_of, setting
 from grokfast.lab.tasks.data import DataDir
 from grokfast.lab.tasks.epochs import EpochTask, Examples
+from grokfast.lab.tasks.losses import LOSSES
 from grokfast.lab.tasks.modular.fast import last_logits
 from grokfast.lab.tasks.modular.operations import GROUP, Equations, Operation, check_prime, make_equations
 from grokfast.lab.tasks.modular.transformer import Decoder
@@ -45,12 +45,14 @@ class ModularConfig(PaperConfig):
     depth: int = setting(2, "number of transformer blocks", learning=True)
     heads: int = setting(4, "attention heads per block", learning=True)
     batch_size: int = setting(512, "equations per step; the last batch of an epoch may be smaller", learning=True)
+    loss: Literal["cross-entropy", "stablemax"] = setting("cross-entropy", "what is minimised", learning=True)
     fast: bool = setting(True, "the same function with shared prefixes; rounding differs from the plain model")
     compile: bool = setting(False, "compile the fast path: for long runs, the first step takes half a minute")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, 1, "width", "depth", "heads", "batch_size")
+        check_one_of("loss", self.loss, *LOSSES)
         if self.width % self.heads:
             raise ValueError(f"width must be a multiple of heads = {self.heads}, got {self.width}")
         if not 0 < self.train_fraction < 1:
@@ -143,7 +145,7 @@ class ModularTask(EpochTask[Decoder]):
 
     def _loss(self, left: Tensor, right: Tensor, answer: Tensor) -> tuple[Tensor, Tensor]:
         logits = self._logits(left, right)  # (batch, vocabulary)
-        return cross_entropy(logits, answer), (logits.detach().argmax(-1) == answer).sum()
+        return LOSSES[self.config.loss](logits, answer), (logits.detach().argmax(-1) == answer).sum()
 
     def _plain(self, left: Tensor, right: Tensor) -> Tensor:
         equals, operator = torch.full_like(left, self.symbols), torch.full_like(left, self.symbols + 1)

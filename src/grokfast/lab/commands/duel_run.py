@@ -1,0 +1,203 @@
+"""A duel carried out: its budget, its sweeps one after the other, its verdict."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.table import Table
+
+from grokfast.lab.commands.common import complain, show
+from grokfast.lab.commands.flags import request_from
+from grokfast.lab.commands.sweep_run import carry_out, usual_workers
+from grokfast.lab.duel.arms import Contender, read_arm
+from grokfast.lab.duel.outcome import CAVEAT, FILE, Result, arm_rows, make_result, save_outcome, verdicts
+from grokfast.lab.duel.plan import (
+    Duel,
+    Setting,
+    arm_folder,
+    best_setting,
+    directory_name,
+    make_duel,
+    prepare,
+    save_duel,
+    steps_at_most,
+    to_json,
+    tuning_spec,
+    verdict_spec,
+)
+from grokfast.lab.report.draw_matplotlib import draw
+from grokfast.lab.report.duels import duel_plot, duel_section
+from grokfast.lab.request import Request, command_line, resolve
+from grokfast.lab.runs.directory import load_runs
+from grokfast.lab.runs.files import write_atomically
+from grokfast.lab.sweep.space import read_dimensions
+from grokfast.lab.sweep.study import Sweep
+from grokfast.lab.training.plan import duration
+from grokfast.lab.training.train import make_task, rehearse
+
+
+class Plan(NamedTuple):
+    """A duel, its arms, and where it is."""
+
+    duel: Duel
+    arms: list[Contender]
+    seeds: int
+    folder: Path
+
+    @property
+    def total(self) -> int:
+        """The number of runs."""
+        return sum(self.duel.trials * len(self.duel.tuning) for arm in self.arms if arm.knobs) + self.fresh
+
+    @property
+    def fresh(self) -> int:
+        return self.seeds * len(self.arms)
+
+
+def run_duel(args: argparse.Namespace) -> int:
+    """Tune and compare what is left of a duel; gives the exit code."""
+    plan = make_plan(args)
+    quiet = args.quiet or args.json
+    if not quiet:
+        print(budget_text(plan, args), flush=True)
+    settings = {arm.name: tune(plan, arm, args) for arm in plan.arms}
+    results = [run_fresh(plan, arm, settings[arm.name], args) for arm in plan.arms]
+    return report(plan, results, args)
+
+
+def make_plan(args: argparse.Namespace) -> Plan:
+    asked = request_from(args, args.task)
+    seed = asked.get("seed") or 0
+    base = Request(asked.task, tuple(pair for pair in asked.values if pair[0] != "seed"))
+    sizes = {"trials": args.trials, "tuning_seeds": args.tuning_seeds, "seed": seed, "objective": args.objective}
+    duel = make_duel(base, args.regime, **sizes)
+    if len(set(args.arms)) < max(2, len(args.arms)):
+        raise ValueError(f"a duel needs at least two different arms, got {' '.join(args.arms)}")
+    if args.seeds < 1:
+        raise ValueError(f"seeds must be >= 1, got {args.seeds}")
+    arms = [read_arm(name, duel.base, tuned=args.regime != "paper") for name in args.arms]
+    if args.grid or args.range:
+        arms = [retyped(arm, duel, args) for arm in arms]
+    for arm in arms:  # before anything is written: a duel that cannot be run leaves no trace
+        config = resolve(arm.request)
+        rehearse(config, make_task(config))
+        tuning_spec(duel, arm)
+    folder = args.duel_dir or Path("duels") / directory_name(duel)
+    save_duel(duel, folder)
+    return Plan(duel, arms, args.seeds, folder)
+
+
+def retyped(arm: Contender, duel: Duel, args: argparse.Namespace) -> Contender:
+    """The arm with the ranges that were typed, where it has such a setting."""
+    return read_arm(arm.name, duel.base, read_dimensions(arm.request, args.grid, args.range))
+
+
+# The budget ---------------------------------------------------------------------------------------------------------
+
+
+def budget_text(plan: Plan, args: argparse.Namespace) -> str:
+    """What is going to happen and how long it may take, in a few lines."""
+    duel, names = plan.duel, " ".join(arm.name for arm in plan.arms)
+    tuned = [arm for arm in plan.arms if arm.knobs]
+    trials = f"{len(tuned)} arms x {duel.trials} trials x {len(duel.tuning)} tuning seeds" if tuned else "no tuning"
+    steps = steps_at_most(duel, plan.arms, plan.seeds)
+    lines = [
+        f"{plan.folder}: {duel.base.task}, regime {duel.regime}: {names}",
+        f"{trials}, then {len(plan.arms)} arms x {plan.seeds} fresh seeds: {plan.total} runs of at most "
+        f"{duel.base.get('steps'):,} steps, {steps:,} in all",
+        f"this may take {time_left(plan, args)}; runs that reach their level or are hopeless stop earlier",
+    ]
+    return "\n".join(lines)
+
+
+def time_left(plan: Plan, args: argparse.Namespace) -> str:
+    """As long as the runs so far took, else as long as runs of the whole budget take."""
+    begun = [r for arm in plan.arms for p in arm_folder(plan.folder, arm.name).glob("*/runs") for r in load_runs(p)]
+    took = [run.rows[-1].seconds for run in begun if run.status == "complete"]
+    config = resolve(plan.arms[0].request)
+    each = sum(took) / len(took) if took else config.loop.steps * config.task.step_seconds
+    workers = args.workers or usual_workers(verdict_spec(plan.duel, plan.arms[0], (), plan.seeds))
+    words = "about" if took else "up to"
+    return f"{words} {duration(max(plan.total - len(begun), 0) * each / workers)} more"
+
+
+# The sweeps ---------------------------------------------------------------------------------------------------------
+
+
+def tune(plan: Plan, arm: Contender, args: argparse.Namespace) -> Setting:
+    """The best setting of an arm."""
+    spec = tuning_spec(plan.duel, arm)
+    if spec is None:
+        return ()
+    with Sweep(prepare(spec, arm_folder(plan.folder, arm.name) / "tuning")) as sweep:
+        train_all(plan, sweep, f"{arm.name}: tuning", args)
+        return best_setting(sweep)
+
+
+def run_fresh(plan: Plan, arm: Contender, best: Setting, args: argparse.Namespace) -> Result:
+    """The best setting of an arm on the fresh seeds."""
+    spec = verdict_spec(plan.duel, arm, best, plan.seeds)
+    tuning = arm_folder(plan.folder, arm.name) / "tuning"
+    with Sweep(prepare(spec, tuning.with_name("verdict"))) as sweep:
+        train_all(plan, sweep, f"{arm.name}: fresh seeds", args)
+        runs = [sweep.run(point) for point in spec.points()]
+        for point, reason in sweep.tally().failed.items():
+            complain(f"failed: {sweep.run(point).name}: {reason}")
+    command = command_line(resolve(arm.request.having(**dict(best))))
+    return make_result(arm.name, dict(best), command, count_trials(tuning), runs, plan.duel.objective)
+
+
+def train_all(plan: Plan, sweep: Sweep, label: str, args: argparse.Namespace) -> None:
+    if not (args.quiet or args.json) and sweep.tally().left:
+        print(f"{label}, {time_left(plan, args)} for all arms", flush=True)
+    if not carry_out(sweep, args, label):
+        complain("stopped: the same command continues from here")
+        raise KeyboardInterrupt
+
+
+def count_trials(folder: Path) -> dict[str, int]:
+    if not folder.exists():
+        return {}
+    with Sweep(folder) as sweep:
+        tally = sweep.tally()
+        return {"complete": tally.complete, "pruned": len(tally.pruned), "failed": len(tally.failed)}
+
+
+# The verdict --------------------------------------------------------------------------------------------------------
+
+
+def report(plan: Plan, results: Sequence[Result], args: argparse.Namespace) -> int:
+    """Write the outcome, and print it; 1 if a run of the verdict failed."""
+    duel, out = to_json(plan.duel), plan.folder / FILE
+    data = save_outcome(out, duel, results)
+    section, picture = out.with_suffix(".md"), out.with_suffix(".png")
+    write_atomically(section, duel_section(duel, results).encode())
+    draw([duel_plot(duel, results)], picture)
+    if args.json:
+        print(json.dumps({"path": str(plan.folder), **data}))
+    elif not args.quiet:
+        show(results_table(results), *(verdict.text for verdict in verdicts(results)), CAVEAT)
+        for result in results:
+            print(f"train {result.name}: {result.command}")
+        print(f"written: {out}, {section} and {picture}; all runs: {runs_command(plan, results)}", flush=True)
+    return 1 if any(len(result.steps) < plan.seeds for result in results) else 0
+
+
+def runs_command(plan: Plan, results: Sequence[Result]) -> str:
+    folders = [str(arm_folder(plan.folder, result.name) / "verdict" / "runs") for result in results]
+    return shlex.join(["grokfast", "report", *folders])
+
+
+def results_table(results: Sequence[Result]) -> Table:
+    head, *lines = arm_rows(results)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in head:
+        table.add_column(column, overflow="fold")
+    for line in lines:
+        table.add_row(*line)
+    return table

@@ -1,0 +1,204 @@
+"""The verdict of a duel for a training script of your own: `ab(train_fn, space, ...)`.
+
+Runs that are done stand in FOLDER/runs.jsonl, one per line, so the same call again continues where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import optuna
+
+from grokfast.lab.compare.seeds import Bound, spread_of
+from grokfast.lab.duel.outcome import CAVEAT, Result, Verdict, arm_rows, verdicts
+from grokfast.lab.duel.plan import Duel, Setting
+from grokfast.lab.request import Request
+from grokfast.lab.runs.directory import RunError
+from grokfast.lab.runs.files import write_atomically
+from grokfast.lab.sweep.objective import Curve, gap, is_hopeless
+from grokfast.lab.sweep.space import Choices, Dimension, Range
+from grokfast.lab.sweep.study import distributions_of, setting_of
+from grokfast.lab.tasks.base import Measure
+
+TrainFunction = Callable[[dict[str, Any], int, "Report"], object]
+
+
+class Trained(NamedTuple):
+    """One run: how far it was from the level at each report, how long it took, and whether it was given up."""
+
+    curve: Curve
+    seconds: float
+    pruned: bool
+
+    @property
+    def reached(self) -> int | None:
+        return next((step for step, gap in self.curve if gap == 0), None)
+
+    def steps(self, budget: int) -> Bound:
+        return Bound(budget, False) if self.reached is None else Bound(self.reached)
+
+    def value(self, budget: int) -> float:
+        """What the search makes smaller: as in a sweep, a run that never got there counts as more than its budget."""
+        lowest = min((gap for _, gap in self.curve), default=1.0)
+        return budget * (1.0 + lowest) if self.reached is None else self.reached
+
+
+class Report:
+    """What a training function calls: `if report(step, accuracy): break`."""
+
+    def __init__(self, level: float, measure: Measure, steps: int, others: list[Curve]) -> None:
+        self._level, self._measure, self._steps, self._others = level, measure, steps, others
+        self.curve, self.pruned = Curve(), False
+
+    def __call__(self, step: int, value: float) -> bool:
+        """Report the validation measure after a step; True where training may stop."""
+        distance = gap(value, self._level, self._measure)
+        self.curve.append((step, distance))
+        self.pruned = distance > 0 and is_hopeless(self.curve, self._others, step)
+        return distance == 0 or self.pruned or step >= self._steps
+
+
+class Findings(NamedTuple):
+    """The arms at their best settings, and the verdicts. `print(findings)` says it in words."""
+
+    results: list[Result]
+    verdicts: list[Verdict]
+
+    def __str__(self) -> str:
+        head, *rows = arm_rows(self.results)
+        shown = [f"{row[0]}: {head[1]} {row[1]}, reached {row[4]}, {row[5] or 'nothing to tune'}" for row in rows]
+        return "\n".join([*shown, *(verdict.text for verdict in self.verdicts), CAVEAT])
+
+
+def ab(
+    train_fn: TrainFunction,
+    space: Mapping[str, Mapping[str, Any]],
+    *,
+    level: float,
+    steps: int,
+    measure: Measure = "accuracy",
+    trials: int = 20,
+    seeds: int = 10,
+    tuning_seeds: int = 1,
+    seed: int = 0,
+    folder: str | Path | None = None,
+) -> Findings:
+    """Tune each arm with the same number of trials, run its best setting on fresh seeds, and compare.
+
+    Args:
+        train_fn: `train_fn(settings, seed, report)` trains; it calls `report(step, value)` with the validation measure
+            now and then, and ends when that returns True.
+        space: for each arm its settings: `(low, high)` or `(low, high, "log")` is a range to tune over, a list holds
+            choices, anything else is fixed. The first arm is the reference.
+        level: of the measure, at which a run is there.
+        steps: budget of a run.
+        measure: whether the level is of an accuracy, to be reached from below, or of a loss.
+        trials: settings tried for each arm.
+        seeds: fresh seeds of the verdict; none of them is used for tuning.
+        tuning_seeds: seeds of each trial.
+        seed: the first tuning seed.
+        folder: keeps the runs, so that a call that was interrupted continues.
+
+    Example:
+        >>> def train_fn(settings, seed, report):
+        ...     for step in range(10, 101, 10):
+        ...         if report(step, step * settings["speed"] / 100):
+        ...             break
+        >>> findings = ab(train_fn, {"slow": {"speed": 1.0}, "fast": {"speed": [2.0, 2.5]}}, level=0.95, steps=100)
+        >>> findings.verdicts[0].found.word
+        'helps'
+    """
+    duel = Duel(Request("ab"), "tuned", trials, tuning_seeds, seed)
+    runner = Runner(train_fn, level, measure, steps, None if folder is None else Path(folder))
+    arms = {name: read_space(values) for name, values in space.items()}
+    if len(arms) < 2:
+        raise ValueError(f"space must hold at least two arms, got {len(arms)}")
+    results: list[Result] = []
+    for name, (fixed, dimensions) in arms.items():
+        best = {**fixed, **dict(tune(runner, name, fixed, dimensions, duel) if dimensions else ())}
+        found = {each: runner.run(name, best, each) for each in duel.fresh(seeds)}
+        taken = {each: run.steps(steps) for each, run in found.items()}
+        seconds = {each: Bound(run.seconds, run.reached is not None) for each, run in found.items()}
+        results.append(Result(name, best, "", {}, taken, seconds, {}))
+    return Findings(results, list(verdicts(results)))
+
+
+def read_space(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[Dimension]]:
+    """What is fixed and what is tuned in an arm."""
+    fixed: dict[str, Any] = {}
+    dimensions: list[Dimension] = []
+    for name, value in values.items():
+        if isinstance(value, list):
+            dimensions.append(Choices(name, tuple(value)))
+        elif isinstance(value, tuple) and len(value) in (2, 3) and value[2:] in ((), ("log",)):
+            low, high, log = value[0], value[1], len(value) == 3
+            if not low < high or (log and low <= 0):
+                raise ValueError(f"{name} must have {'0 < ' if log else ''}low < high, got {value}")
+            dimensions.append(Range(name, low, high, log))
+        else:
+            fixed[name] = value
+    return fixed, dimensions
+
+
+def tune(runner: Runner, name: str, fixed: dict[str, Any], dimensions: list[Dimension], duel: Duel) -> Setting:
+    """The best of as many settings as there are trials, by the median over the tuning seeds."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=duel.seed))
+    found: dict[Setting, float] = {}
+    for _ in range(duel.trials):
+        trial = study.ask(distributions_of(dimensions))
+        setting = setting_of(trial.params, dimensions)
+        runs = [runner.run(name, {**fixed, **dict(setting)}, each, prune=True) for each in duel.tuning]
+        value = spread_of([Bound(run.value(runner.steps)) for run in runs]).median.value
+        study.tell(trial, value)
+        found[setting] = value
+    return min(found, key=lambda setting: found[setting])
+
+
+def read_line(line: bytes) -> tuple[str, Trained]:
+    key, curve, seconds, pruned = json.loads(line)
+    return key, Trained([(step, gap) for step, gap in curve], seconds, pruned)
+
+
+class Runner:
+    """Trains, unless the same run stands in the folder already."""
+
+    def __init__(
+        self, train_fn: TrainFunction, level: float, measure: Measure, steps: int, folder: Path | None
+    ) -> None:
+        self.train_fn, self.level, self.measure, self.steps = train_fn, level, measure, steps
+        self._path = None if folder is None else folder / "runs.jsonl"
+        self._known: dict[str, Trained] = {}
+        self._curves: dict[str, list[Curve]] = {}  # of each arm's tuning
+        if self._path is not None and self._path.exists():
+            *lines, rest = self._path.read_bytes().split(b"\n")
+            if rest:  # by a process that was killed here
+                write_atomically(self._path, b"".join(line + b"\n" for line in lines))
+            self._known = dict(read_line(line) for line in lines)
+
+    def run(self, arm: str, settings: dict[str, Any], seed: int, *, prune: bool = False) -> Trained:
+        key = json.dumps([arm, settings, seed, self.level, self.steps], sort_keys=True, default=repr)
+        if key not in self._known:
+            self._known[key] = self._train(settings, seed, self._curves.get(arm, []) if prune else [])
+            self._keep(key)
+        done = self._known[key]
+        if prune and not done.pruned:
+            self._curves.setdefault(arm, []).append(done.curve)
+        return done
+
+    def _train(self, settings: dict[str, Any], seed: int, others: list[Curve]) -> Trained:
+        report, began = Report(self.level, self.measure, self.steps, others), time.perf_counter()
+        self.train_fn(dict(settings), seed, report)
+        if not report.curve:
+            raise RunError("train_fn must call report(step, value) at least once, got no call")
+        return Trained(report.curve, time.perf_counter() - began, report.pruned)
+
+    def _keep(self, key: str) -> None:
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("ab") as file:
+                file.write((json.dumps([key, *self._known[key]]) + "\n").encode())

@@ -1,0 +1,133 @@
+"""Arms by name, `adamw+ema` say: an optimizer and what is added to it. The one place for ranges to tune over.
+
+An arm may be tuned over all its knobs, except those that the command or the regime fixes for every arm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from grokfast.lab.filters import FILTERS, find_filter
+from grokfast.lab.optimizers import OPTIMIZERS
+from grokfast.lab.own_code import is_own_code
+from grokfast.lab.request import Request, options
+from grokfast.lab.sweep.space import Choices, Dimension, Range
+from grokfast.lab.tasks import find_task
+
+
+class Part(NamedTuple):
+    """What a word in the name of an arm stands for: settings, and knobs to be tuned."""
+
+    values: dict[str, Any]
+    knobs: tuple[Dimension, ...] = ()
+
+
+class Contender(NamedTuple):
+    """An arm of a duel: what to ask for, and what to tune."""
+
+    name: str
+    request: Request
+    knobs: tuple[Dimension, ...]
+
+
+RATE, DECAY = Range("lr", 3e-4, 3e-2, log=True), Range("weight_decay", 1e-3, 10.0, log=True)
+COUPLED = Range("weight_decay", 1e-6, 1e-2, log=True)  # added to the gradient, as in Adam and SGD
+BETAS = Choices("betas", ((0.9, 0.98), (0.9, 0.95), (0.9, 0.999), (0.8, 0.98), (0.5, 0.98), (0.5, 0.9)))
+SIGN_RATE = Range("lr", 3e-5, 3e-3, log=True)  # every weight moves by as much
+SIGN_BETAS = Choices("betas", ((0.9, 0.99), (0.9, 0.97), (0.95, 0.98), (0.8, 0.95)))
+SLOW_BETAS = Choices("betas", tuple((b1, b2, b3) for b1 in (0.9, 0.5) for b2 in (0.98, 0.999) for b3 in (0.98, 0.999)))
+SLOW_GAINS = Choices("optimizer_option", tuple((("alpha", a), ("weight_decouple", True)) for a in (1.0, 2.0, 5.0)))
+
+USUAL = (RATE, DECAY)  # of an optimizer that is not listed here
+OPTIMIZER_PARTS: dict[str, Part] = {
+    "adam": Part({"optimizer": "adam"}, (RATE, COUPLED, BETAS)),
+    "adamw": Part({"optimizer": "adamw"}, (RATE, DECAY, BETAS)),
+    "sgd": Part({"optimizer": "sgd"}, (Range("lr", 1e-2, 3.0, log=True), COUPLED, Range("momentum", 0.0, 0.99))),
+    "muon": Part(
+        {"optimizer": "muon"},
+        (
+            Range("lr", 2e-3, 0.2, log=True),
+            DECAY,
+            BETAS,
+            Range("companion_lr", 3e-4, 3e-2, log=True),
+            Choices("muon_params", ("matrices", "hidden")),
+        ),
+    ),
+    "lion": Part({"optimizer": "pytorch_optimizer:Lion"}, (SIGN_RATE, DECAY, SIGN_BETAS)),
+    "ademamix": Part({"optimizer": "pytorch_optimizer:AdEMAMix"}, (RATE, DECAY, SLOW_BETAS, SLOW_GAINS)),
+    "schedulefree": Part({"optimizer": "pytorch_optimizer:ScheduleFreeAdamW"}, (RATE, DECAY, BETAS)),
+}
+RIVAL_PARTS: dict[str, Part] = {
+    "rowclip": Part({}, (Range("row_norm", 0.5, 4.0, log=True),)),
+    "latedecay": Part({}, (Range("late_decay", 1e-4, 0.1, log=True),)),
+    "perpgrad": Part({"perp_grad": True}),
+    "equalgrad": Part({"equal_grad": True}),
+    "stablemax": Part({"loss": "stablemax"}),
+}
+GAIN = Range("lamb", 0.1, 10.0, log=True)
+FILTER_KNOBS: dict[str, tuple[Dimension, ...]] = {
+    "ema": (Range("alpha", 0.5, 0.99), GAIN),
+    "ma": (Range("window_size", 2, 200, log=True), GAIN),
+}
+
+REGIMES: dict[str, tuple[dict[str, Any], str]] = {
+    "tuned": ({}, "everything is tuned"),
+    "paper": ({}, "nothing is tuned: the settings of the paper, or of the task's author"),
+    "no-decay": ({"weight_decay": 0.0}, "no weight decay, everything else is tuned"),
+    "small-batch": ({"batch_size": 64}, "batches of 64"),
+    "little-data": ({"train_fraction": 0.3}, "30% of the equations to train on"),
+    "noise": ({"label_noise": 0.05}, "5% of the training answers are wrong"),
+}
+
+
+def read_arm(name: str, base: Request, typed: Sequence[Dimension] = (), *, tuned: bool = True) -> Contender:
+    """The arm of that name on a task. Ranges that a person typed replace its own, where it has such a setting."""
+    first, *words = name.split("+")
+    parts = [optimizer_part(first), *(added_part(word) for word in words)]
+    values: dict[str, Any] = {}
+    for part in parts:
+        if twice := [key for key in part.values if key in values]:
+            raise ValueError(f"an arm must have one {twice[0]}, got two in {name}")
+        values |= part.values
+    request = base.having(**values)
+    knobs = {knob.name: knob for part in parts for knob in part.knobs}
+    filter = request.get("filter")
+    known = options(find_task(base.task), [filter] if filter else [])
+    knobs |= {knob.name: knob for knob in typed if knob.name in known}
+    fixed = dict(request.values)
+    return Contender(name, request, tuple(k for n, k in knobs.items() if n not in fixed) if tuned else ())
+
+
+def optimizer_part(word: str) -> Part:
+    if word in OPTIMIZER_PARTS:
+        return OPTIMIZER_PARTS[word]
+    if word in OPTIMIZERS or is_own_code(word):
+        return Part({"optimizer": word}, USUAL)
+    known = ", ".join(dict.fromkeys([*OPTIMIZER_PARTS, *(n for n in OPTIMIZERS if not is_own_code(n))]))
+    raise ValueError(f"an arm must begin with one of {known} or PACKAGE:CLASS, got {word}")
+
+
+def added_part(word: str) -> Part:
+    if word in RIVAL_PARTS:
+        return RIVAL_PARTS[word]
+    if word not in FILTERS and not is_own_code(word):
+        known = ", ".join([*RIVAL_PARTS, *(n for n in FILTERS if not is_own_code(n))])
+        raise ValueError(f"what is added to an arm must be one of {known} or FILE.py:CLASS, got {word}")
+    find_filter(word)
+    return Part({"filter": word}, FILTER_KNOBS.get(word, ()))
+
+
+def reference_of(name: str, names: Sequence[str]) -> str | None:
+    """What an arm is compared with: itself without its last part if that takes part too, else the first arm.
+
+    >>> arms = ["adamw", "adamw+ema", "muon", "muon+rowclip+ema"]
+    >>> [reference_of(name, arms) for name in arms]
+    [None, 'adamw', 'adamw', 'muon']
+    """
+    found = name
+    while "+" in found:
+        found = found.rpartition("+")[0]
+        if found in names:
+            return found
+    return None if name == names[0] else names[0]

@@ -1,0 +1,165 @@
+"""The outcome of a duel: what the runs of each arm took, and a verdict on each pair. It stands in verdict.json."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from grokfast.lab.compare.seeds import Bound, Spread, seconds_of, spread_of, steps_of
+from grokfast.lab.duel.arms import reference_of
+from grokfast.lab.duel.verdict import Comparison, Numbers, compare, sentence
+from grokfast.lab.runs.directory import Run
+from grokfast.lab.runs.files import read_json, write_json
+from grokfast.lab.runs.metrics import Kind
+
+FILE = "verdict.json"
+By = Literal["steps", "seconds"]
+CAVEAT = "The intervals are over seeds. They do not cover the luck of tuning: each arm was tuned once."
+
+
+class Result(NamedTuple):
+    """What an arm took on fresh seeds, with the setting that tuning found."""
+
+    name: str
+    setting: Mapping[str, Any]
+    command: str
+    tuning: Mapping[str, int]  # how many trials were complete, pruned, failed
+    steps: Numbers
+    seconds: Numbers
+    samples: Numbers
+
+    def numbers(self, by: By) -> Numbers:
+        return self.steps if by == "steps" else self.seconds
+
+
+class Verdict(NamedTuple):
+    """One arm beside another, by one measure."""
+
+    arm: str
+    reference: str
+    by: By
+    found: Comparison
+
+    @property
+    def text(self) -> str:
+        return f"by {self.by}: {sentence(self.found, self.arm, self.reference)}"
+
+
+def make_result(
+    name: str, setting: Mapping[str, Any], command: str, tuning: Mapping[str, int], runs: Sequence[Run], kind: Kind
+) -> Result:
+    """The numbers of an arm's complete runs."""
+    done = {run.loop["seed"]: run for run in runs if run.status == "complete"}
+    steps = {seed: steps_of(run, kind) for seed, run in done.items()}
+    seconds = {seed: seconds_of(run, kind) for seed, run in done.items()}
+    samples = {seed: samples_of(run, kind) for seed, run in done.items()}
+    return Result(name, setting, command, tuning, steps, seconds, samples)
+
+
+def samples_of(run: Run, kind: Kind) -> Bound:
+    """How many training examples a run has seen when it reaches its level."""
+    bound = steps_of(run, kind)
+    if math.isinf(bound.value):
+        return bound
+    return bound._replace(value=max(row.samples for row in run.rows if row.step <= bound.value))
+
+
+def verdicts(results: Sequence[Result]) -> Iterator[Verdict]:
+    """Each arm beside its reference, by steps and by seconds."""
+    known = {result.name: result for result in results}
+    for name in known:
+        other = reference_of(name, list(known))
+        if other is not None:
+            for by in ("steps", "seconds"):
+                yield Verdict(name, other, by, compare(known[other].numbers(by), known[name].numbers(by)))
+
+
+# As JSON ------------------------------------------------------------------------------------------------------------
+
+
+def save_outcome(path: Path, duel: dict[str, Any], results: Sequence[Result]) -> dict[str, Any]:
+    """Write what a duel found; numbers of runs that never get there are null."""
+    data = {
+        "version": 1,
+        "duel": duel,
+        "arms": [result_to_json(result) for result in results],
+        "verdicts": [verdict_to_json(verdict) for verdict in verdicts(results)],
+        "caveat": CAVEAT,
+    }
+    write_json(path, data)
+    return data
+
+
+def load_outcome(path: Path) -> tuple[dict[str, Any], list[Result]]:
+    """The duel of a file, as plain data, and the results of its arms."""
+    data = read_json(path)
+    try:
+        return data["duel"], [result_from_json(arm) for arm in data["arms"]]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is not the outcome of a duel of this version: {error}") from error
+
+
+def result_to_json(result: Result) -> dict[str, Any]:
+    parts = {name: numbers_to_json(getattr(result, name)) for name in ("steps", "seconds", "samples")}
+    return {**result._asdict(), "setting": dict(result.setting), "tuning": dict(result.tuning), **parts}
+
+
+def result_from_json(data: dict[str, Any]) -> Result:
+    parts: dict[str, Any] = {name: numbers_from_json(data[name]) for name in ("steps", "seconds", "samples")}
+    return Result(**{**data, **parts})
+
+
+def numbers_to_json(numbers: Numbers) -> dict[str, Any]:
+    return {str(seed): [finite(bound.value), bound.exact] for seed, bound in sorted(numbers.items())}
+
+
+def numbers_from_json(data: dict[str, Any]) -> Numbers:
+    return {int(seed): Bound(math.inf if value is None else value, exact) for seed, (value, exact) in data.items()}
+
+
+def verdict_to_json(verdict: Verdict) -> dict[str, Any]:
+    found = verdict.found
+    ends = {name: [finite(end) for end in getattr(found, name)] for name in ("ratio", "interval")}
+    rest = {"word": found.word, "seeds": found.seeds, "paired": found.paired, "more_seeds": found.more_seeds}
+    return {"arm": verdict.arm, "reference": verdict.reference, "by": verdict.by, **ends, **rest, "text": verdict.text}
+
+
+def finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def arm_rows(results: Sequence[Result]) -> list[list[str]]:
+    """The headings and one line for each arm: what it took, over seeds."""
+    lines = [["arm", "steps", "seconds", "samples", "reached", "best setting"]]
+    for result in results:
+        spreads = [spread_of(list(numbers.values())) for numbers in (result.steps, result.seconds, result.samples)]
+        reached = f"{spreads[0].count - spreads[0].censored} of {spreads[0].count}"
+        lines.append([result.name, *map(spread_text, spreads), reached, setting_text(result.setting)])
+    return lines
+
+
+def spread_text(spread: Spread) -> str:
+    """Median and range; seconds are few, so they have digits behind the point."""
+    if spread.high.value >= 1000 or not spread.count:
+        return str(spread)
+    return f"{short(spread.median)} ({short(spread.low)} to {short(spread.high)})"
+
+
+def short(bound: Bound) -> str:
+    return "never" if math.isinf(bound.value) else f"{'' if bound.exact else '> '}{bound.value:.3g}"
+
+
+def setting_text(setting: Mapping[str, Any]) -> str:
+    """
+    >>> setting_text({"lr": 0.00123456, "betas": [0.9, 0.98]})
+    'lr 0.00123, betas 0.9 0.98'
+    """
+    return ", ".join(f"{name} {value_text(value)}" for name, value in setting.items())
+
+
+def value_text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return " ".join(map(value_text, value))
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,162 @@
+"""What a duel consists of: for each arm a search on tuning seeds, then its best setting on fresh seeds.
+
+    DIR/duel.json          the specification; arms are not part of it, so that others can join later
+    DIR/ARM/tuning         a sweep: the search
+    DIR/ARM/verdict        a sweep: the best setting with every fresh seed
+
+Both are ordinary sweeps, so a duel that was killed continues where it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from grokfast.lab.compare.seeds import Bound, spread_of
+from grokfast.lab.duel.arms import REGIMES, Contender
+from grokfast.lab.request import Request, resolve
+from grokfast.lab.runs.directory import RunError
+from grokfast.lab.runs.files import read_json, write_json
+from grokfast.lab.sweep.objective import value_of
+from grokfast.lab.sweep.space import Choices
+from grokfast.lab.sweep.spec import FILE as SWEEP_FILE
+from grokfast.lab.sweep.spec import Spec, load_spec, save_spec, settle
+from grokfast.lab.sweep.study import Sweep
+from grokfast.lab.values import tuples
+
+FILE = "duel.json"
+STEPS = 3000  # budget of a run, unless the task's own is smaller
+HOLDERS = ("lr", "weight_decay", "warmup_steps", "clip_norm")  # settings of every run: a sweep must vary something
+
+Setting = tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Duel:
+    """Everything that all arms of a duel share."""
+
+    base: Request
+    regime: str = "tuned"
+    trials: int = 40
+    tuning_seeds: int = 1
+    seed: int = 0
+    objective: Literal["first", "stable"] = "first"
+
+    @property
+    def tuning(self) -> tuple[int, ...]:
+        """The seeds that settings are chosen by."""
+        return tuple(range(self.seed, self.seed + self.tuning_seeds))
+
+    def fresh(self, count: int) -> tuple[int, ...]:
+        """The seeds of the verdict: none of them was used for tuning."""
+        first = self.seed + self.tuning_seeds
+        return tuple(range(first, first + count))
+
+
+def make_duel(base: Request, regime: str, **changes: Any) -> Duel:
+    """A duel with all that is the same for its arms: the regime, where runs stop, one thread."""
+    for name in ("optimizer", "filter", "seed", *REGIMES[regime][0]):
+        if base.get(name) is not None:
+            raise ValueError(f"{name} must not be fixed for all arms of this duel, got {base.get(name)}")
+    asked = base.having(**REGIMES[regime][0])
+    usual = resolve(asked).task.defaults()
+    shared = {"until": usual.level, "steps": min(usual.steps, STEPS), "threads": 1}
+    given = {name: value for name, value in shared.items() if asked.get(name) is None}
+    duel = Duel(asked.having(**given), regime, **changes)
+    for name in ("trials", "tuning_seeds"):
+        if getattr(duel, name) < 1:
+            raise ValueError(f"{name} must be >= 1, got {getattr(duel, name)}")
+    return duel
+
+
+def tuning_spec(duel: Duel, arm: Contender) -> Spec | None:
+    """The search of an arm; None where there is nothing to tune."""
+    if not arm.knobs:
+        return None
+    search: dict[str, Any] = {"objective": duel.objective, "search": "tpe", "trials": duel.trials, "prune": True}
+    return settle(Spec(arm.request, arm.knobs, duel.tuning, **search))
+
+
+def verdict_spec(duel: Duel, arm: Contender, best: Setting, seeds: int) -> Spec:
+    """The best setting of an arm with every fresh seed."""
+    if not best:
+        holder = next(name for name in HOLDERS if arm.request.get(name) is None)
+        best = ((holder, getattr(resolve(arm.request).optim, holder)),)
+    dimensions = tuple(Choices(name, (value,)) for name, value in best)
+    return settle(Spec(arm.request, dimensions, duel.fresh(seeds), duel.objective))
+
+
+def best_setting(sweep: Sweep) -> Setting:
+    """The setting with the smallest median of what the search minimises, among those with every seed complete."""
+    found: dict[Setting, list[Bound]] = {}
+    for point in sweep.points(sweep.trials()):
+        run = sweep.run(point)
+        if run.status == "complete":
+            found.setdefault(point.setting, []).append(Bound(value_of(run, sweep.spec.objective)))
+    whole = {setting: spread_of(b) for setting, b in found.items() if len(b) == len(sweep.spec.seeds)}
+    if not whole:
+        raise RunError(f"no trial in {sweep.folder} ran to its end: there is nothing to choose from")
+    return min(whole, key=lambda setting: whole[setting].median.value)
+
+
+# In a directory -----------------------------------------------------------------------------------------------------
+
+
+def to_json(duel: Duel) -> dict[str, Any]:
+    base = {"task": duel.base.task, "values": dict(sorted(duel.base.values))}
+    return {"version": 1, **dataclasses.asdict(duel), "base": base}
+
+
+def from_json(data: dict[str, Any]) -> Duel:
+    """The duel that `to_json` wrote; ValueError if it is none of ours."""
+    try:
+        base = Request(data["base"]["task"], tuple(tuples(data["base"]["values"]).items()))
+        rest = {name: value for name, value in data.items() if name not in ("version", "base")}
+        return Duel(base, **rest)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a duel of this version: {error}") from error
+
+
+def directory_name(duel: Duel) -> str:
+    data = to_json(duel)
+    digits = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:8]
+    return "-".join([re.sub(r"\W+", "_", duel.base.task.rpartition("/")[2]), duel.regime, digits])
+
+
+def save_duel(duel: Duel, folder: Path) -> None:
+    """Begin a duel in a directory, or make sure that it is the one begun there."""
+    path = folder / FILE
+    if path.exists():
+        if read_json(path) != json.loads(json.dumps(to_json(duel))):
+            raise RunError(f"{folder} holds another duel: see {path}")
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(path, to_json(duel))
+
+
+def arm_folder(folder: Path, name: str) -> Path:
+    return folder / re.sub(r"[^\w+.-]+", "_", name.replace("/", "_"))
+
+
+def prepare(spec: Spec, folder: Path) -> Path:
+    """Write the specification of a sweep of a duel. Where only seeds were added, its complete runs stay."""
+    if (folder / SWEEP_FILE).exists():
+        begun = load_spec(folder)
+        shorter, longer = sorted((begun.seeds, spec.seeds), key=len)
+        if begun != spec and dataclasses.replace(begun, seeds=spec.seeds) == spec and longer[: len(shorter)] == shorter:
+            (folder / SWEEP_FILE).unlink()
+            (folder / "study.db").unlink(missing_ok=True)
+    save_spec(spec, folder)
+    return folder
+
+
+def steps_at_most(duel: Duel, arms: Sequence[Contender], seeds: int) -> int:
+    """The budget of a duel in steps: pruned runs and those that reach their level take fewer."""
+    trials = sum(duel.trials * len(duel.tuning) for arm in arms if arm.knobs)
+    return (trials + seeds * len(arms)) * duel.base.get("steps")

@@ -1,0 +1,119 @@
+"""Arms by name: what they ask for, what they are tuned over, and what they are compared with."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from tiny import SIZES
+
+from grokfast.lab.duel.arms import FILTER_KNOBS, OPTIMIZER_PARTS, REGIMES, RIVAL_PARTS, read_arm
+from grokfast.lab.duel.plan import Duel, from_json, make_duel, steps_at_most, to_json, tuning_spec, verdict_spec
+from grokfast.lab.request import Request, ask
+from grokfast.lab.sweep.space import Range
+from grokfast.lab.sweep.spec import Spec, spec_from_json, spec_to_json
+
+BASE = ask("modmul", **SIZES)
+
+
+def names(arm: str, base: Request = BASE, **more: Any) -> list[str]:
+    return [knob.name for knob in read_arm(arm, base, **more).knobs]
+
+
+def test_an_arm_is_tuned_over_its_own_knobs_only() -> None:
+    assert names("adamw") == ["lr", "weight_decay", "betas"]
+    assert names("adamw+ema") == [*names("adamw"), "alpha", "lamb"]
+    assert names("lion+rowclip") == [*names("lion"), "row_norm"]
+    assert "companion_lr" in names("muon+ma")
+
+
+def test_what_is_added_differs_from_its_reference_in_nothing_else() -> None:
+    for word in (*RIVAL_PARTS, *FILTER_KNOBS):
+        plain, added = read_arm("adamw", BASE), read_arm(f"adamw+{word}", BASE)
+        assert added.knobs[: len(plain.knobs)] == plain.knobs
+        changed = {k: v for k, v in added.request.values if dict(plain.request.values).get(k) != v}
+        assert set(changed) <= {"filter", "perp_grad", "equal_grad", "loss"}
+
+
+@pytest.mark.parametrize("first", sorted(OPTIMIZER_PARTS))
+def test_every_arm_that_is_offered_can_be_tuned(first: str) -> None:
+    duel = make_duel(BASE, "tuned", trials=2)
+    for word in ("", *(f"+{word}" for word in (*RIVAL_PARTS, *FILTER_KNOBS))):
+        spec = tuning_spec(duel, read_arm(f"{first}{word}", duel.base))  # checks the corners of its ranges
+        assert isinstance(spec, Spec)
+        assert spec_from_json(spec_to_json(spec)) is not None
+
+
+def test_what_the_command_or_the_regime_fixes_is_not_tuned() -> None:
+    assert "lr" not in names("adamw", BASE.having(lr=1e-3))
+    assert "weight_decay" not in names("adamw", make_duel(BASE, "no-decay").base)
+    assert names("adamw+ema", tuned=False) == []
+
+
+def test_a_typed_range_replaces_that_of_the_arms_that_have_the_setting() -> None:
+    typed = [Range("lamb", 0.5, 1.0), Range("lr", 1e-4, 1e-3, log=True)]
+    assert read_arm("adamw+ema", BASE, typed).knobs[-1] == typed[0]
+    assert read_arm("adamw", BASE, typed).knobs[0] == typed[1]
+    assert "lamb" not in names("adamw", typed=typed)
+
+
+@pytest.mark.parametrize(
+    ("arm", "message"),
+    [
+        ("adamm", r"an arm must begin with one of adam, .* or PACKAGE:CLASS, got adamm"),
+        ("adamw+emma", r"what is added to an arm must be one of rowclip, .* or FILE.py:CLASS, got emma"),
+        ("adamw+ema+ma", r"an arm must have one filter, got two in adamw\+ema\+ma"),
+    ],
+)
+def test_an_arm_that_is_none_is_refused(arm: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_arm(arm, BASE)
+
+
+def test_regimes_are_requests() -> None:
+    assert set(REGIMES) == {"paper", "no-decay", "tuned", "small-batch", "little-data", "noise"}
+    asked = {name: make_duel(ask("modmul"), name).base for name in REGIMES}
+    assert asked["small-batch"].get("batch_size") == 64
+    assert asked["little-data"].get("train_fraction") == 0.3
+    assert asked["noise"].get("label_noise") == 0.05
+    with pytest.raises(ValueError, match="batch_size must not be fixed for all arms of this duel, got 8"):
+        make_duel(BASE, "small-batch")
+
+
+# The plan -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("seed", "tuning", "fresh"), [(0, 1, 10), (7, 3, 5), (0, 4, 1)])
+def test_tuning_seeds_and_fresh_seeds_never_overlap(seed: int, tuning: int, fresh: int) -> None:
+    duel = make_duel(BASE, "tuned", seed=seed, tuning_seeds=tuning, trials=2)
+    arm = read_arm("adamw", duel.base)
+    search, verdict = tuning_spec(duel, arm), verdict_spec(duel, arm, (("lr", 1e-3),), fresh)
+    assert search is not None
+    assert (len(search.seeds), len(verdict.seeds)) == (tuning, fresh)
+    assert not set(search.seeds) & set(verdict.seeds)
+    assert verdict_spec(duel, arm, (("lr", 1e-3),), fresh + 2).seeds[:fresh] == verdict.seeds
+
+
+def test_every_arm_has_the_same_trials_seeds_and_budget() -> None:
+    duel = make_duel(BASE, "tuned", trials=9)
+    specs = [tuning_spec(duel, read_arm(name, duel.base)) for name in ("adamw", "muon+ema", "lion+rowclip")]
+    shared = {(s.trials, s.seeds, s.objective, s.prune, s.base.get("steps"), s.base.get("until")) for s in specs if s}
+    assert shared == {(9, (0,), "first", True, 3000, 0.95)}
+    assert steps_at_most(duel, [read_arm(name, duel.base) for name in ("adamw", "adam")], 10) == 2 * (9 + 10) * 3000
+
+
+def test_an_arm_with_nothing_to_tune_is_run_as_it_is() -> None:
+    duel = make_duel(BASE, "paper")
+    arm = read_arm("adam+ema", duel.base, tuned=False)
+    assert tuning_spec(duel, arm) is None
+    spec = verdict_spec(duel, arm, (), 3)
+    config = spec.config(spec.points()[0])
+    assert (config.optim.lr, config.optim.weight_decay, len(spec.points())) == (1e-3, 0.005, 3)
+
+
+def test_a_duel_survives_json() -> None:
+    duel = make_duel(BASE.having(betas=(0.9, 0.98)), "noise", trials=3, seed=4)
+    assert from_json(to_json(duel)) == Duel(Request("modmul", tuple(sorted(duel.base.values))), "noise", 3, 1, 4)
+    with pytest.raises(ValueError, match="not a duel of this version"):
+        from_json({"base": {"task": "modmul", "values": {}}, "colour": math.pi})

@@ -1,0 +1,88 @@
+"""The outcome of a duel: numbers of runs, verdicts on pairs, the file, the section and the picture."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from made import row, write_run
+from tiny import tiny
+
+from grokfast.lab.compare.seeds import Bound
+from grokfast.lab.duel.arms import reference_of
+from grokfast.lab.duel.outcome import Result, arm_rows, load_outcome, make_result, save_outcome, verdicts
+from grokfast.lab.duel.plan import make_duel, to_json
+from grokfast.lab.report.draw_matplotlib import draw
+from grokfast.lab.report.duels import duel_plot, duel_section
+from grokfast.lab.request import ask
+
+DUEL = to_json(make_duel(ask("modmul"), "tuned"))
+
+
+def made(name: str, *steps: int, budget: int = 1000) -> Result:
+    """An arm whose runs took so many steps, at 100 steps per second."""
+    numbers = {seed: Bound(n) if n <= budget else Bound(budget, False) for seed, n in enumerate(steps)}
+    scaled = [{seed: b._replace(value=b.value * f) for seed, b in numbers.items()} for f in (0.01, 512)]
+    return Result(name, {"lr": 1e-3}, f"grokfast train modmul --lr {name}", {"complete": 2}, numbers, *scaled)
+
+
+SLOW, FAST = made("adamw", 800, 820, 860, 900, 2000), made("adamw+ema", 400, 410, 420, 430, 440)
+
+
+def test_each_arm_is_compared_with_its_reference_by_steps_and_by_seconds() -> None:
+    found = list(verdicts([SLOW, FAST, made("muon", 100, 110, 120, 130, 140)]))
+    assert [(v.arm, v.reference, v.by) for v in found] == [
+        ("adamw+ema", "adamw", "steps"),
+        ("adamw+ema", "adamw", "seconds"),
+        ("muon", "adamw", "steps"),
+        ("muon", "adamw", "seconds"),
+    ]
+    assert {v.found.word for v in found} == {"helps"}
+    assert reference_of("muon+ema", ["adamw", "muon+ema"]) == "adamw"
+
+
+def test_an_outcome_is_read_as_it_was_written(tmp_path: Path) -> None:
+    never = made("adam", 5000, 5000)._replace(steps={0: Bound(math.inf, False), 1: Bound(1000, False)})
+    data = save_outcome(tmp_path / "verdict.json", DUEL, [SLOW, FAST, never])
+    assert load_outcome(tmp_path / "verdict.json") == (DUEL, [SLOW, FAST, never])
+    assert "luck of tuning" in data["caveat"]
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(ValueError, match="not the outcome of a duel"):
+        load_outcome(tmp_path / "other.json")
+
+
+def test_numbers_are_those_of_the_runs(tmp_path: Path) -> None:
+    accuracies = {0: [0.2, 0.96, 0.5, 0.97], 1: [0.2, 0.3, 0.4, 0.5]}
+    runs = [
+        write_run(tmp_path, tiny(seed=seed, steps=40), [row(10 * i, 1.0, a) for i, a in enumerate(values, 1)])
+        for seed, values in accuracies.items()
+    ]
+    first = make_result("adamw", {}, "", {}, runs, "first")
+    assert first.steps == first.seconds == first.samples == {0: Bound(20), 1: Bound(40, False)}
+    assert make_result("adamw", {}, "", {}, runs, "stable").steps[0] == Bound(40)
+    unfinished = write_run(tmp_path, tiny(seed=2, steps=40), [row(10, 1.0, 0.1)], finish=False)
+    assert set(make_result("adamw", {}, "", {}, [*runs, unfinished], "first").steps) == {0, 1}
+
+
+def test_the_table_says_how_many_got_there() -> None:
+    head, slow, _ = arm_rows([SLOW, FAST])
+    assert head[:2] == ["arm", "steps"]
+    assert slow[:5] == ["adamw", "860 (800 to > 1,000)", "8.6 (8 to > 10)", "440,320 (409,600 to > 512,000)", "4 of 5"]
+
+
+def test_the_section_says_verdicts_settings_commands_and_what_the_interval_is_over() -> None:
+    text = duel_section(DUEL, [SLOW, FAST])
+    assert "- by steps: adamw+ema helps, 2.05x faster than adamw, 95% interval" in text
+    assert "luck of tuning" in text
+    assert "40 trials of 1 seed." in text
+    assert "grokfast train modmul --lr adamw" in text
+    assert "Nothing was tuned." in duel_section({**DUEL, "regime": "paper"}, [SLOW, FAST])
+
+
+def test_the_picture_shows_the_share_of_seeds_over_steps_and_seconds(tmp_path: Path) -> None:
+    plot = duel_plot(DUEL, [SLOW, FAST])
+    steps = plot.panels[0].series[0]
+    assert (steps.x[-1], steps.y[-1]) == (900, 0.8)  # the fifth did not get there
+    assert [panel.x for panel in plot.panels] == ["steps", "seconds"]
+    assert draw([plot], tmp_path / "duel.png").stat().st_size > 1000
