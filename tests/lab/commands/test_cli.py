@@ -69,6 +69,15 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert [word for word in listed if word in cli.COMMANDS] == list(cli.COMMANDS)
 
 
+@pytest.mark.parametrize("words", [[], ["modmul"], ["modmul", "adamw", "adamw+ema"]])
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_every_command_prints_its_help(command: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main([command, *words, "--help"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: grokfast {command}")
+
+
 @pytest.mark.parametrize(
     "words",
     [

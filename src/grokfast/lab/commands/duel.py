@@ -26,7 +26,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def add_duel_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("How to compare")
-    regimes = "; ".join(f"{name}: {words}" for name, (_, words) in REGIMES.items())
+    regimes = "; ".join(f"{name}: {words}" for name, (_, words) in REGIMES.items()).replace("%", "%%")
     group.add_argument("--regime", choices=tuple(REGIMES), default="tuned", help=f"{regimes} (default: tuned)")
     group.add_argument("--trials", type=int, default=40, metavar="N", help="settings tried for each arm (default: 40)")
     group.add_argument("--seeds", type=int, default=10, metavar="N", help="fresh seeds of the verdict (default: 10)")
