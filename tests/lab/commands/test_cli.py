@@ -69,13 +69,15 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert [word for word in listed if word in cli.COMMANDS] == list(cli.COMMANDS)
 
 
-@pytest.mark.parametrize("words", [[], ["modmul"], ["modmul", "adamw", "adamw+ema"]])
-@pytest.mark.parametrize("command", cli.COMMANDS)
-def test_every_command_prints_its_help(command: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+WITH_A_NAME = ["train modmul", "sweep modmul", "duel modmul adamw adamw+ema", "response ema"]
+
+
+@pytest.mark.parametrize("words", [*cli.COMMANDS, *WITH_A_NAME])
+def test_every_command_prints_its_help(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
-        cli.main([command, *words, "--help"])
+        cli.main([*words.split(), "--help"])
     assert stop.value.code == 0
-    assert capsys.readouterr().out.startswith(f"usage: grokfast {command}")
+    assert capsys.readouterr().out.startswith(f"usage: grokfast {words.split()[0]}")
 
 
 @pytest.mark.parametrize(
