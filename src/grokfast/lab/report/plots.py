@@ -94,7 +94,8 @@ def weight_plots(runs: Sequence[Run], weights: Sequence[Products] = ()) -> list[
     numbers = {name: i for i, name in enumerate(names)}
     planes = [path_panel(paths, numbers, named=i == 0) for i, paths in enumerate(seeds)]
     ways = [(experiment_name(path.run), path) for paths in seeds for path in paths]
-    far = [Series(numbers[name], name, path.steps[1:], path.moved[1:]) for name, path in ways]  # log steps have no 0
+    # Log axes have no 0, and a warm-up may leave the weights where they are at first.
+    far = [Series(numbers[name], name, p.steps[p.moved > 0], p.moved[p.moved > 0]) for name, p in ways]
     away = Panel("steps", "distance from the initial weights", name_once(far), log_y=True)
     return [
         Plot("trajectories", "Paths of the weights from their initial values, on two principal axes", planes),
