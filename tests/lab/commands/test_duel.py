@@ -106,7 +106,8 @@ def test_another_arm_joins_a_duel_without_training_the_first_again(call: Call, f
     where = ["--duel-dir", str(folder), "--json"]
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("summary.json")}
     joined = without_clock(call(*words(*where, arms=["adamw", "lion+rowclip"]))[1])
-    assert [arm["name"] for arm in joined["arms"]] == ["adamw", "lion+rowclip"]
+    assert [arm["name"] for arm in joined["arms"]] == ["adamw", "lion+rowclip", "adamw+ema"]
+    assert [verdict["arm"] for verdict in joined["verdicts"]] == ["lion+rowclip", "adamw+ema"]
     assert all(path.stat().st_mtime_ns == at for path, at in before.items())
     assert "row_norm" in joined["arms"][1]["setting"]
     code, _, err = call(*words(*where, "--trials", "6"))

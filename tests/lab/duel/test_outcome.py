@@ -9,6 +9,7 @@ import pytest
 from made import row, write_run
 from tiny import tiny
 
+from grokfast.lab.commands.cli import main
 from grokfast.lab.compare.seeds import Bound
 from grokfast.lab.duel.arms import reference_of
 from grokfast.lab.duel.outcome import Result, arm_rows, load_outcome, make_result, save_outcome, verdicts
@@ -86,3 +87,24 @@ def test_the_picture_shows_the_share_of_seeds_over_steps_and_seconds(tmp_path: P
     assert (steps.x[-1], steps.y[-1]) == (900, 0.8)  # the fifth did not get there
     assert [panel.x for panel in plot.panels] == ["steps", "seconds"]
     assert draw([plot], tmp_path / "duel.png").stat().st_size > 1000
+
+
+def test_one_command_keeps_an_outcome_and_writes_the_page_of_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, regime in (("one", "tuned"), ("two", "noise")):
+        (tmp_path / name).mkdir()
+        save_outcome(tmp_path / name / "verdict.json", {**DUEL, "regime": regime}, [SLOW, FAST])
+    where = ["--results", str(tmp_path / "kept"), "-o", str(tmp_path / "docs" / "verdicts.md")]
+    assert main(["verdicts", *where]) == 0
+    page = tmp_path / "docs" / "verdicts.md"
+    assert "None yet." in page.read_text()
+    assert main(["verdicts", str(tmp_path / "one"), *where]) == 0
+    assert main(["verdicts", str(tmp_path / "two"), *where]) == 0
+    text = page.read_text()
+    assert "| modmul | tuned | adamw+ema | adamw | **helps** | 2.05x faster |" in text
+    assert "| modmul | noise | adamw+ema |" in text
+    assert "![two](figures/duel-two.png)" in text
+    assert (page.parent / "figures" / "duel-one.png").exists()
+    assert main(["verdicts", str(tmp_path), *where]) == 1
+    assert "must be the directory of a duel that has a verdict" in capsys.readouterr().err

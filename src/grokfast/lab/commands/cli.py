@@ -30,6 +30,7 @@ COMMANDS = {
     "leaderboard": "write the leaderboard of modular arithmetic from archived runs",
     "sweep": "train many settings of a task, by grid or by search",
     "duel": "tune several optimizers and filters alike, then say which is better",
+    "verdicts": "write a page about all duels, from their outcomes",
     "demo": "see grokking, with and without the filter, in about two minutes",
     "reproduce": "run the experiments of the paper's figures and tables",
 }

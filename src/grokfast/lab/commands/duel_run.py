@@ -15,7 +15,16 @@ from grokfast.lab.commands.common import complain, show
 from grokfast.lab.commands.flags import request_from
 from grokfast.lab.commands.sweep_run import carry_out, usual_workers
 from grokfast.lab.duel.arms import Contender, read_arm
-from grokfast.lab.duel.outcome import CAVEAT, FILE, Result, arm_rows, make_result, save_outcome, verdicts
+from grokfast.lab.duel.outcome import (
+    CAVEAT,
+    FILE,
+    Result,
+    arm_rows,
+    load_outcome,
+    make_result,
+    save_outcome,
+    verdicts,
+)
 from grokfast.lab.duel.plan import (
     Duel,
     Setting,
@@ -174,10 +183,11 @@ def count_trials(folder: Path) -> dict[str, int]:
 def report(plan: Plan, results: Sequence[Result], args: argparse.Namespace) -> int:
     """Write the outcome, and print it; 1 if a run of the verdict failed."""
     duel, out = to_json(plan.duel), plan.folder / FILE
-    data = save_outcome(out, duel, results)
+    everyone = [*results, *earlier(out, results)]
+    data = save_outcome(out, duel, everyone)
     section, picture = out.with_suffix(".md"), out.with_suffix(".png")
-    write_atomically(section, duel_section(duel, results).encode())
-    draw([duel_plot(duel, results)], picture)
+    write_atomically(section, duel_section(duel, everyone).encode())
+    draw([duel_plot(duel, everyone)], picture)
     if args.json:
         print(json.dumps({"path": str(plan.folder), **data}))
     elif not args.quiet:
@@ -186,6 +196,12 @@ def report(plan: Plan, results: Sequence[Result], args: argparse.Namespace) -> i
             print(f"train {result.name}: {result.command}")
         print(f"written: {out}, {section} and {picture}; all runs: {runs_command(plan, results)}", flush=True)
     return 1 if any(len(result.steps) < plan.seeds for result in results) else 0
+
+
+def earlier(path: Path, results: Sequence[Result]) -> list[Result]:
+    """The arms of this duel that were run before and are not run now."""
+    now = {result.name for result in results}
+    return [result for result in load_outcome(path)[1] if result.name not in now] if path.exists() else []
 
 
 def runs_command(plan: Plan, results: Sequence[Result]) -> str:

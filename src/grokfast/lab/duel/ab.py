@@ -51,7 +51,8 @@ class Report:
     """What a training function calls: `if report(step, accuracy): break`."""
 
     def __init__(self, level: float, measure: Measure, steps: int, others: list[Curve]) -> None:
-        self._level, self._measure, self._steps, self._others = level, measure, steps, others
+        self._level, self._steps, self._others = level, steps, others
+        self._measure: Measure = measure
         self.curve, self.pruned = Curve(), False
 
     def __call__(self, step: int, value: float) -> bool:
@@ -170,7 +171,8 @@ class Runner:
     def __init__(
         self, train_fn: TrainFunction, level: float, measure: Measure, steps: int, folder: Path | None
     ) -> None:
-        self.train_fn, self.level, self.measure, self.steps = train_fn, level, measure, steps
+        self.train_fn, self.level, self.steps = train_fn, level, steps
+        self.measure: Measure = measure
         self._path = None if folder is None else folder / "runs.jsonl"
         self._known: dict[str, Trained] = {}
         self._curves: dict[str, list[Curve]] = {}  # of each arm's tuning

@@ -135,7 +135,7 @@ def sentence(found: Comparison, challenger: str, reference: str) -> str:
     """The verdict as a person says it."""
     claim = f"{challenger} {found.word}" if found.word in ("helps", "hurts") else f"{challenger}: {found.word}"
     seeds = f"{found.seeds} seeds" + ("" if found.paired else ", not paired")
-    ratio = f"{ratio_text(found.ratio)} than {reference}" if known(found.ratio) else f"unknown beside {reference}"
+    ratio = f"{ratio_text(found.ratio)} {'than' if known(found.ratio) else 'beside'} {reference}"
     text = f"{claim}, {ratio}, 95% interval {interval_text(found)}, {seeds}"
     if found.word != "not decided":
         return text
@@ -152,6 +152,8 @@ def ratio_text(ratio: Between) -> str:
     ('at most 1.25x slower', 'at most 1.25x faster', 'at least 2x slower')
     """
     low, high = ratio
+    if not known(ratio):
+        return "unknown"
     if low == high:
         return times(low)
     if high == math.inf:

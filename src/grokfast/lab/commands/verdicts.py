@@ -1,0 +1,42 @@
+"""`grokfast verdicts [DUEL ...]`: keep the outcomes of duels, and write a page about all that are kept."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from pathlib import Path
+
+from grokfast.lab.commands.common import add_out
+from grokfast.lab.duel.outcome import FILE, load_outcome
+from grokfast.lab.report.draw_matplotlib import draw
+from grokfast.lab.report.duels import duel_plot, verdicts_page
+from grokfast.lab.runs.directory import RunError
+from grokfast.lab.runs.files import write_atomically
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("duels", nargs="*", type=Path, metavar="DUEL", help="directories of duels to add")
+    help = "directory of the outcomes that are kept (default: results/verdicts)"
+    parser.add_argument("--results", type=Path, default=Path("results/verdicts"), metavar="DIR", help=help)
+    add_out(parser, "docs/verdicts.md", "the page; pictures are put in figures/ beside it")
+
+
+def run(args: argparse.Namespace) -> int:
+    for folder in args.duels:
+        keep(folder, args.results)
+    found = {path.stem: load_outcome(path) for path in sorted(args.results.glob("*.json"))}
+    figures = args.out.parent / "figures"
+    figures.mkdir(parents=True, exist_ok=True)
+    pictures = {name: draw([duel_plot(*outcome)], figures / f"duel-{name}.png") for name, outcome in found.items()}
+    relative = {name: path.relative_to(args.out.parent) for name, path in pictures.items()}
+    write_atomically(args.out, verdicts_page(found, relative).encode())
+    print(f"written: {args.out}, {len(found)} duels")
+    return 0
+
+
+def keep(folder: Path, results: Path) -> None:
+    """Copy the outcome of a duel to those that are kept, under the name of its directory."""
+    if not (folder / FILE).exists():
+        raise RunError(f"{folder} must be the directory of a duel that has a verdict: {folder / FILE} is missing")
+    results.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(folder / FILE, results / f"{folder.resolve().name}.json")
