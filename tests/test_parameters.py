@@ -179,3 +179,18 @@ def test_sparse_gradients_in_a_group_without_the_filter_pass() -> None:
     torch.testing.assert_close(embedding.weight.detach(), before - 0.1 * sparse)
     torch.testing.assert_close(linear.weight.grad, 3 * raw)
     assert set(handle.state) == set(linear.parameters())
+
+
+def test_state_of_a_gradient_that_never_stepped_leaves_the_optimizers_initialisation_alone() -> None:
+    params = make_params([(3,), (3,)])
+    optimizer = torch.optim.Adam(params)
+    handle = grokfast.attach(optimizer, EMA(alpha=0.5, lamb=2.0))
+    for grads in ([1.0, 1.0], [1.0, None], [None, None], [1.0, 1.0]):
+        for param, value in zip(params, grads, strict=True):
+            param.grad = None if value is None else torch.full_like(param, value)
+        if grads == [1.0, 1.0] and handle.step == 0:
+            handle.apply()  # and then no step, as after a loss that is not finite
+        else:
+            optimizer.step()
+    assert [set(optimizer.state[param]) >= {"exp_avg", "grokfast_slow"} for param in params] == [True, True]
+    assert [optimizer.state_dict()["state"][i]["grokfast_count"] for i in (0, 1)] == [3, 2]

@@ -235,7 +235,7 @@ class Attachment:
 
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: Entry) -> None:
         self._last = None
-        self._keeper.place_pending()
+        self._keeper.place_pending(self._runner.filtered)
 
     def _after_load(self, optimizer: Optimizer) -> None:
         self._last = None

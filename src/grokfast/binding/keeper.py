@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch import Tensor
@@ -65,13 +65,16 @@ class Keeper:
             entry = self._pending[param] = ours or {**new_entry(self.filter, grad), **self._stamp()}
         return entry
 
-    def place_pending(self) -> None:
-        """Put new entries into the optimizer, now that it has initialised its own."""
+    def place_pending(self, stepped: Iterable[Tensor]) -> None:
+        """Put new entries of the parameters that have stepped into the optimizer, now that it has initialised its own.
+
+        Others wait: an optimizer that found an entry would not initialise its own.
+        """
         if not self._pending:
             return
-        for param, entry in self._pending.items():
-            self._know(param, entry)
-        self._pending.clear()
+        for param in stepped:
+            if (entry := self._pending.pop(param, None)) is not None:
+                self._know(param, entry)
         if not self._asked:
             self._asked = True
             loading.warn_if_left_out(self.optimizer)

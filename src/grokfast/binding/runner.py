@@ -42,6 +42,11 @@ class Runner:
         self._edition = 0  # the keeper's when the plan was made
         self._watch = Watch()
 
+    @property
+    def filtered(self) -> list[Tensor]:
+        """The parameters that the last run filtered."""
+        return [] if self._plan is None else self._plan.filtered
+
     def is_current(self, outcome: Outcome) -> bool:
         """Whether a parameter still has the gradient of that run: no new one, and nothing was added to it."""
         grad = outcome.param.grad
