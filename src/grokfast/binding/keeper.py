@@ -126,11 +126,12 @@ class Keeper:
         return loading.keep_group_keys(optimizer, state_dict)
 
     def after_load(self, optimizer: Optimizer) -> None:
+        before, self._before = self._before, None  # or what it has replaced would stay in memory
         try:
             entries = validate_saved(self.filter, loading.unbox_entries(optimizer))
         except ValueError:
-            if self._before is not None:  # all that the optimizer has replaced
-                optimizer.state, optimizer.param_groups = self._before
+            if before is not None:  # all that the optimizer has replaced
+                optimizer.state, optimizer.param_groups = before
             raise
         self._forget()
         self._adopt(entries)
