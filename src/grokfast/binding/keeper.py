@@ -142,6 +142,7 @@ class Keeper:
 
     def notice_load(self) -> None:
         """Adopt entries that came into the optimizer by a `load_state_dict` that runs no hooks."""
+        self._drop_strangers()
         replaced = self.optimizer.state is not self._state
         found = {param: entry for param, entry in entries_in(self.optimizer) if self._mine.get(param) is not entry}
         if not replaced and not found:
@@ -157,6 +158,14 @@ class Keeper:
             self._adopt(entries)
         self._state = self.optimizer.state
 
+    def _drop_strangers(self) -> None:
+        """Let go of parameters that the optimizer has given up, as programs do that grow or prune a model."""
+        owned = {param for group in self.optimizer.param_groups for param in group["params"]}
+        for param in self._mine.keys() - owned - self.optimizer.state.keys():
+            del self._mine[param]
+        for param in self._pending.keys() - owned:
+            del self._pending[param]
+
     def _forget(self) -> None:
         self.edition += 1
         self._pending.clear()
@@ -166,10 +175,12 @@ class Keeper:
 
     def _adopt(self, entries: dict[Tensor, Entry]) -> None:
         self.edition += 1
-        newest = max(entries.values(), key=lambda entry: entry[STEP], default={STEP: 0})
-        self.steps, self.resumed = newest[STEP], bool(entries)
+        newest = max(entries.values(), key=lambda entry: entry[STEP], default={})
         if not isinstance(self.start, int):
             self.start.streak = newest.get(STREAK, self.start.streak)
         for param, entry in entries.items():
             entry.pop(STREAK, None)
             self._know(param, {**entry, **self._stamp()})
+        # Of all entries: a few may have come alone, with a parameter that takes the place of another.
+        self.steps = max((entry[STEP] for _, entry in entries_in(self.optimizer)), default=0)
+        self.resumed = bool(entries)
