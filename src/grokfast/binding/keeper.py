@@ -20,6 +20,7 @@ from grokfast.binding.state import (
     is_entry,
     is_ours,
     new_entry,
+    tensors_of,
     validate_saved,
 )
 from grokfast.filters.base import Filter
@@ -61,7 +62,9 @@ class Keeper:
         entry = self.entry(param)
         if entry is None:
             lost = self._mine.pop(param, None)  # the optimizer has begun a new entry of its own: ours continues
-            ours = {} if lost is None else {key: value for key, value in lost.items() if is_ours(key)}
+            ours = {key: value for key, value in (lost or {}).items() if is_ours(key)}
+            if any(tensor.shape[-param.dim() :] != param.shape for tensor in tensors_of(ours).values() if param.dim()):
+                ours = {}  # the parameter has another shape now
             entry = self._pending[param] = ours or {**new_entry(self.filter, grad), **self._stamp()}
         return entry
 

@@ -105,7 +105,8 @@ class Runner:
         if scale is not None:
             optimizer.grad_scale = None  # type: ignore[attr-defined]
         if self.nonfinite != "scaler":
-            return not all_finite(plan.gradients(), scale)
+            # A GradScaler discards the step also if clipping by value has made its gradients finite since.
+            return not all_finite(plan.gradients(), scale) or (found is not None and bool(found != 0))
         if scale is not None or (applied and found is None):  # after apply() a GradScaler may discard the step
             flags = nonfinite_flags(plan.gradients(), scale)
             found = any_flag([*flags.values()]) if found is None else found
