@@ -323,6 +323,15 @@ def test_functions_resolve_conjugated_gradients(function: Any) -> None:
     torch.testing.assert_close(model["w"].grad.resolve_conj(), 3 * raw.resolve_conj())
 
 
+@pytest.mark.parametrize("function", [grokfast.gradfilter_ema, grokfast.gradfilter_ma])
+def test_functions_filter_shared_and_expanded_gradients_once_each(function: Any) -> None:
+    model = nn.ParameterList([nn.Parameter(torch.zeros(3)) for _ in range(3)])
+    model[0].grad = model[1].grad = torch.ones(3)
+    model[2].grad = torch.ones(()).expand(3)
+    function(model, **({"window_size": 1} if function is grokfast.gradfilter_ma else {}), lamb=2.0)
+    assert [param.grad.tolist() for param in model] == [[3.0] * 3] * 3
+
+
 # Stages ---------------------------------------------------------------------------------------------------------------
 
 

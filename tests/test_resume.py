@@ -348,3 +348,17 @@ def test_loading_frees_the_state_that_was_there_before() -> None:
     filtered_constant(optimizer, param, 1)
     gc.collect()
     assert [ref() for ref in old] == [None, None]
+
+
+def test_copied_optimizer_attached_again_keeps_the_progress_of_saturation() -> None:
+    (param,) = make_params([(3,)])
+    optimizer = torch.optim.AdamW([param])
+    trigger = Saturation(above=0.5, patience=2)
+    grokfast.attach(optimizer, EMA(), start=trigger)
+    for _ in range(2):
+        filtered_constant(optimizer, param, 1)
+        trigger.observe(1.0)
+    filtered_constant(optimizer, param, 1)
+    for again in (trigger, Saturation(above=0.5, patience=2)):
+        handle = grokfast.attach(copy.deepcopy(optimizer), EMA(), start=again)
+        assert (handle.step, handle.active, again.streak) == (3, True, 2)

@@ -45,6 +45,7 @@ class Keeper:
         self._pending: dict[Tensor, Entry] = {}  # entries that wait for the optimizer's own initialisation
         self._mine: dict[Tensor, Entry] = {}  # entries of the optimizer that we know
         self._state: Any = optimizer.state
+        self._streak = 0 if isinstance(start, int) else start.streak  # the trigger's, as it stands in the entries
         self._before: tuple[Any, Any] | None = None  # state and param groups of the optimizer, while it loads
         self._asked = False
 
@@ -87,9 +88,17 @@ class Keeper:
         own.update(entry)
         self._mine[param] = own
 
+    def stamp(self) -> None:
+        """Write the trigger's progress into the entries if it has changed, for whatever copies or saves them."""
+        if not isinstance(self.start, int) and self.start.streak != self._streak:
+            self._streak = self.start.streak
+            for _, entry in self.entries():
+                entry[STREAK] = self._streak
+
     def settle(self) -> None:
         """Take in what the device knows about discarded steps. Waits for it, if there were steps to ask about."""
         self.notice_load()
+        self.stamp()
         if not self.ledger.open:
             return
         missed, taken = self.ledger.settle()
@@ -106,18 +115,16 @@ class Keeper:
         self._pending.clear()  # also if kept: an optimizer that found them would not set itself up
         if not keep_state:
             drop_entries(self.optimizer)
-        for _, entry in self.entries():
-            entry.update(self._stamp())
 
     def _stamp(self) -> Entry:
-        """The trigger's progress. Live entries hold it too: flattened checkpoints restore only keys that exist."""
+        """The trigger's progress, for a new entry."""
         return {} if isinstance(self.start, int) else {STREAK: self.start.streak}
 
     # Saving and loading -------------------------------------------------------------------------------------------
 
     def after_state_dict(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
-        self.settle()
-        return loading.stamp_entries(state_dict, None if isinstance(self.start, int) else self.start.streak)
+        self.settle()  # in the entries, which are those of the state dict
+        return state_dict
 
     def before_load(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
         """Box our entries, so that the optimizer does not cast them to the parameters' dtype."""
@@ -180,7 +187,7 @@ class Keeper:
         self.edition += 1
         newest = max(entries.values(), key=lambda entry: entry[STEP], default={})
         if not isinstance(self.start, int):
-            self.start.streak = newest.get(STREAK, self.start.streak)
+            self.start.streak = self._streak = newest.get(STREAK, self.start.streak)
         for param, entry in entries.items():
             entry.pop(STREAK, None)
             self._know(param, {**entry, **self._stamp()})

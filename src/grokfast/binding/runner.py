@@ -25,7 +25,13 @@ class Outcome(NamedTuple):
     grad: weakref.ref[Tensor]
     active: bool | Tensor
     bad: str | None = None  # where an inf or NaN was; the filter then left all gradients as they are
-    doubt: Tensor | None = None  # the same, where only the device knows
+    discard: Tensor | None = None  # whether the filter did so, where only the device knows
+    applied: bool = False  # whether this was before the optimizer's step
+
+    @property
+    def edited(self) -> bool:
+        """Whether the gradients were changed. Asking may wait for the device."""
+        return not self.bad and bool(self.active) and not (self.discard is not None and bool(self.discard))
 
 
 class Runner:
@@ -46,6 +52,12 @@ class Runner:
     def filtered(self) -> list[Tensor]:
         """The parameters that the last run filtered."""
         return [] if self._plan is None else self._plan.filtered
+
+    @property
+    def used(self) -> dict[Tensor, Filter]:
+        """The filter of each parameter in the last run."""
+        bundles = [] if self._plan is None else self._plan.active
+        return {param: bundle.filter for bundle in bundles for param in bundle.params if bundle.filter is not None}
 
     def is_current(self, outcome: Outcome) -> bool:
         """Whether a parameter still has the gradient of that run: no new one, and nothing was added to it."""
@@ -92,7 +104,7 @@ class Runner:
             self._filter(bundles, bool(active))
         else:
             self._filter_gated(bundles, discard, active)
-            outcome = outcome._replace(doubt=discard if applied else None)
+            outcome = outcome._replace(discard=discard, applied=applied)
         keeper.steps += 1
         for bundle in bundles:
             bundle.advance(keeper.steps)
