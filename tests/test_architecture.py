@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "binding/state": {"filters"},
     "checks": set(),
     "filters": {"checks", "filters"},
-    "functional": {"filters"},
+    "functional": {"binding/gradients", "filters"},
     "optax": {"checks", "optax"},
     "stages": set(),
 }

@@ -203,6 +203,7 @@ def test_numbers_may_be_integers_and_come_from_numpy() -> None:
     assert EMA(alpha=np.float64(0.5)) == EMA(alpha=np.float32(0.5)) == EMA(alpha=0.5)  # type: ignore[arg-type]
     assert MA(window_size=np.int64(5)) == MA(window_size=5)  # type: ignore[arg-type]
     assert FIR(np.array([0.5, 0.5])) == FIR([0.5, 0.5]) == FIR(torch.tensor([0.5, 0.5]))
+    assert not grokfast.attach(optimizer(), EMA(), start=np.int64(3)).active  # type: ignore[arg-type]
 
 
 def test_an_optimizer_that_never_runs_its_hooks_is_refused() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import grokfast
-from cases import ALL_FILTERS, each_filter, make_params, make_signal, step_with
+from cases import ALL_FILTERS, each_filter, make_params, make_signal, sgd, step_with
 from grokfast import EMA, MA, Filter
 from reference import slow_part
 
@@ -116,3 +116,22 @@ def test_resume_with_a_rounded_average_equals_uninterrupted(dtype: torch.dtype) 
     train(others, second, 5, 10)
     assert all(torch.equal(p, q) for p, q in zip(params, others, strict=True))
     assert handle.memory_bytes == resumed.memory_bytes == 2 * sum(p.numel() for p in params)
+
+
+def test_metrics_are_those_of_the_step_though_lamb_has_changed_since() -> None:
+    (param,) = make_params([(3,)])
+    optimizer = sgd(param)
+    handle = grokfast.attach(optimizer, EMA(lamb=2.0))
+    step_with(optimizer, [param], [torch.ones_like(param)])
+    optimizer.param_groups[0]["grokfast_lamb"] = 1.0  # as a schedule does after the step
+    assert handle.metrics()["grokfast/ratio"] == pytest.approx(2.0)
+
+
+def test_metrics_of_a_step_that_the_device_discarded_are_those_of_its_gradients() -> None:
+    (param,) = make_params([(3,)], torch.float32)
+    optimizer = torch.optim.SGD([param], lr=0.1, fused=True)
+    handle = grokfast.attach(optimizer, EMA(lamb=2.0))
+    step_with(optimizer, [param], [torch.ones_like(param)])
+    optimizer.grad_scale, optimizer.found_inf = None, torch.tensor(1.0)  # type: ignore[attr-defined]
+    step_with(optimizer, [param], [torch.full_like(param, 4.0)])
+    assert handle.metrics()["grokfast/ratio"] == pytest.approx(0.5)

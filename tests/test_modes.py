@@ -69,6 +69,21 @@ def test_closure_called_twice_in_one_step_is_refused() -> None:
 # Accumulation, clipping, zeroing ----------------------------------------------------------------------------------
 
 
+def test_closure_that_the_optimizer_does_not_call_is_an_error() -> None:
+    class Deaf(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:  # type: ignore[override]
+            """Takes the gradients that there are."""
+
+    (param,) = make_params([(2,)])
+    optimizer = Deaf([param], lr=0.1)
+    handle = grokfast.attach(optimizer, EMA())
+    param.grad = torch.ones_like(param)
+    with pytest.raises(RuntimeError, match=r"Deaf.step\(\) did not call its closure"):
+        optimizer.step(lambda: 1.0)
+    optimizer.step()
+    assert handle.step == 1
+
+
 def test_accumulated_gradients_are_filtered_once_per_step() -> None:
     (param,) = make_params([(3,)])
     optimizer = sgd(param)

@@ -323,6 +323,15 @@ def test_functions_resolve_conjugated_gradients(function: Any) -> None:
     torch.testing.assert_close(model["w"].grad.resolve_conj(), 3 * raw.resolve_conj())
 
 
+@pytest.mark.parametrize("function", [grokfast.gradfilter_ema, grokfast.gradfilter_ma])
+def test_functions_filter_shared_and_expanded_gradients_once_each(function: Any) -> None:
+    model = nn.ParameterList([nn.Parameter(torch.zeros(3)) for _ in range(3)])
+    model[0].grad = model[1].grad = torch.ones(3)
+    model[2].grad = torch.ones(()).expand(3)
+    function(model, **({"window_size": 1} if function is grokfast.gradfilter_ma else {}), lamb=2.0)
+    assert [param.grad.tolist() for param in model] == [[3.0] * 3] * 3
+
+
 # Stages ---------------------------------------------------------------------------------------------------------------
 
 
@@ -386,15 +395,45 @@ def test_state_that_is_moved_into_new_tensors_is_the_one_that_continues() -> Non
         assert_close(moved[0].grad, plain[0].grad, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("size", [5, 2])
-def test_parameter_that_changes_its_shape_is_refused_and_reads_no_foreign_memory(size: int) -> None:
-    param = nn.Parameter(torch.ones(3))
+@pytest.mark.parametrize("size", [(5, 2), (1, 2), (3, 2), (6,)])
+def test_parameter_that_changes_its_shape_is_refused_and_reads_no_foreign_memory(size: tuple[int, ...]) -> None:
+    param = nn.Parameter(torch.ones(2, 3))
     optimizer = torch.optim.SGD([param], lr=0.0)
     grokfast.attach(optimizer, EMA())
     for _ in range(3):
-        param.grad = torch.ones(3)
+        param.grad = torch.ones(2, 3)
         optimizer.step()
     param.grad, param.data = None, torch.ones(size)
     param.grad = torch.ones(size)
-    with pytest.raises(RuntimeError, match=r"size|shape"):
+    with pytest.raises(ValueError, match=r"state must fit a gradient of shape .*, got slow \(2, 3\)"):
         optimizer.step()
+    del optimizer.state[param]
+    optimizer.step()
+    assert torch.equal(param.grad, torch.full(size, 3.0))
+
+
+def test_negated_gradients_are_filtered() -> None:
+    params = make_params([(), ()])  # a gradient of one element is taken as it is, others are copied by autograd
+    optimizer = sgd(*params)
+    grokfast.attach(optimizer, EMA_2)
+    for _ in range(4):
+        optimizer.zero_grad()
+        (torch.complex(*params).conj() * torch.tensor(1 + 2j)).real.backward()
+        assert params[1].grad.is_neg()
+        optimizer.step()
+        assert [param.grad.item() for param in params] == [3.0, 6.0]
+
+
+def test_step_that_a_scaler_discards_is_skipped_though_clipping_made_it_finite() -> None:
+    (param,) = make_params([(3,)], torch.float32)
+    optimizer = torch.optim.SGD([param], lr=0.0, fused=True)
+    handle = grokfast.attach(optimizer, EMA_2, nonfinite="skip")
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    for factor in (1.0, float("inf"), 1.0):
+        optimizer.zero_grad()
+        scaler.scale((param * factor).sum()).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_value_([param], 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+    assert (handle.step, handle.skipped) == (2, 1)

@@ -1,5 +1,8 @@
 """Which parameters and of what kind: without gradients, frozen, late, tied, sparse; dtypes and memory layouts."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -179,3 +182,55 @@ def test_sparse_gradients_in_a_group_without_the_filter_pass() -> None:
     torch.testing.assert_close(embedding.weight.detach(), before - 0.1 * sparse)
     torch.testing.assert_close(linear.weight.grad, 3 * raw)
     assert set(handle.state) == set(linear.parameters())
+
+
+def test_state_of_a_gradient_that_never_stepped_leaves_the_optimizers_initialisation_alone() -> None:
+    params = make_params([(3,), (3,)])
+    optimizer = torch.optim.Adam(params)
+    handle = grokfast.attach(optimizer, EMA(alpha=0.5, lamb=2.0))
+    for grads in ([1.0, 1.0], [1.0, None], [None, None], [1.0, 1.0]):
+        for param, value in zip(params, grads, strict=True):
+            param.grad = None if value is None else torch.full_like(param, value)
+        if grads == [1.0, 1.0] and handle.step == 0:
+            handle.apply()  # and then no step, as after a loss that is not finite
+        else:
+            optimizer.step()
+    assert [set(optimizer.state[param]) >= {"exp_avg", "grokfast_slow"} for param in params] == [True, True]
+    assert [optimizer.state_dict()["state"][i]["grokfast_count"] for i in (0, 1)] == [3, 2]
+
+
+def replace_parameter(optimizer: torch.optim.Optimizer, place: int) -> nn.Parameter:
+    """What programs do that grow, prune or re-make a parameter: a new one inherits the state of the old one."""
+    params = optimizer.param_groups[0]["params"]
+    new = nn.Parameter(params[place].detach().clone())
+    optimizer.state[new] = optimizer.state.pop(params[place])
+    params[place] = new
+    return new
+
+
+def test_parameters_that_the_optimizer_gives_up_are_freed() -> None:
+    optimizer = torch.optim.Adam(make_params([(3,)]))
+    handle = grokfast.attach(optimizer, EMA_2)
+    old: list[weakref.ref[nn.Parameter]] = []
+    for _ in range(4):
+        param = optimizer.param_groups[0]["params"][0]
+        filtered_constant(optimizer, param, 2)
+        old.append(weakref.ref(param))
+        param = replace_parameter(optimizer, 0)
+    filtered_constant(optimizer, param, 1)
+    gc.collect()
+    assert [ref() for ref in old] == [None] * 4
+    assert handle.step == 9
+
+
+def test_parameter_that_takes_the_place_of_another_leaves_the_count_of_steps() -> None:
+    always, once = make_params([(3,), (3,)])
+    optimizer = torch.optim.Adam([always, once])
+    handle = grokfast.attach(optimizer, EMA_2, start=5)
+    step_with(optimizer, [always, once], [torch.ones_like(always)] * 2)
+    once.grad = None
+    filtered_constant(optimizer, always, 8)
+    new = replace_parameter(optimizer, 1)
+    step_with(optimizer, [always, new], [torch.ones_like(always)] * 2)
+    assert handle.step == 10
+    torch.testing.assert_close(new.grad, torch.full_like(new, 3.0))

@@ -1,12 +1,14 @@
 """Save, load, continue: bit for bit the run that was never interrupted; state that does not fit is refused."""
 
 import copy
+import gc
 import io
 import itertools
 import subprocess
 import sys
 import textwrap
 import warnings
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import torch
 from torch import nn
 
 import grokfast
-from cases import ALL_FILTERS, ONE_OF_EACH, each_filter
+from cases import ALL_FILTERS, ONE_OF_EACH, each_filter, filtered_constant, make_params
 from grokfast import EMA, FIR, IIR, MA, Butterworth, Filter, Saturation
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
@@ -333,3 +335,30 @@ def test_memory_of_a_recursive_filter_with_other_coefficients_is_refused() -> No
     with pytest.raises(ValueError, match="other coefficients"):
         build(0.01)[1].load_state_dict(saved)
     build(0.1)[1].load_state_dict(saved)
+
+
+def test_loading_frees_the_state_that_was_there_before() -> None:
+    (param,) = make_params([(3,)])
+    optimizer = torch.optim.AdamW([param])
+    grokfast.attach(optimizer, EMA())
+    filtered_constant(optimizer, param, 2)
+    old = [weakref.ref(optimizer.state[param][key]) for key in ("exp_avg", "grokfast_slow")]
+    saved = copy.deepcopy(optimizer.state_dict())
+    optimizer.load_state_dict(saved)
+    filtered_constant(optimizer, param, 1)
+    gc.collect()
+    assert [ref() for ref in old] == [None, None]
+
+
+def test_copied_optimizer_attached_again_keeps_the_progress_of_saturation() -> None:
+    (param,) = make_params([(3,)])
+    optimizer = torch.optim.AdamW([param])
+    trigger = Saturation(above=0.5, patience=2)
+    grokfast.attach(optimizer, EMA(), start=trigger)
+    for _ in range(2):
+        filtered_constant(optimizer, param, 1)
+        trigger.observe(1.0)
+    filtered_constant(optimizer, param, 1)
+    for again in (trigger, Saturation(above=0.5, patience=2)):
+        handle = grokfast.attach(copy.deepcopy(optimizer), EMA(), start=again)
+        assert (handle.step, handle.active, again.streak) == (3, True, 2)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from grokfast.binding.gradients import own_gradient
 from grokfast.filters.base import Filter, State, all_finite
 from grokfast.filters.ema import EMA
 from grokfast.filters.kernel import kernel_of
@@ -96,10 +97,11 @@ def gradfilter_ma(
 def filter_module(m: nn.Module, filter: Filter, states: dict[str, dict[str, Any]]) -> None:
     """Filter all gradients of a module in place; make the states that do not exist yet."""
     params = {name: p for name, p in m.named_parameters() if p.requires_grad and p.grad is not None}
+    taken: set[int] = set()
     for name, p in params.items():
         if gradient(p).layout is not torch.strided:
             raise TypeError(f"gradients must be dense, got a sparse one in parameter {name!r}: use sparse=False")
-        p.grad = gradient(p).resolve_conj()  # from p.conj() in the loss; foreach kernels refuse such views
+        own_gradient(p, taken)
     bundles = bundle_names(params, states)
     if not all_finite([[gradient(params[name]) for name in names] for names in bundles]):
         warnings.warn("inf or NaN in a gradient: the filter skips such steps", stacklevel=3)

@@ -71,6 +71,7 @@ def attach(
         raise TypeError(f"filter must be a grokfast filter such as grokfast.EMA(), got {filter!r}")
     if not (hasattr(start, "fired") and hasattr(start, "streak")):
         check_count("start", start, low=0)
+        start = int(start)  # type: ignore[arg-type]
     check_choice("nonfinite", nonfinite, get_args(Nonfinite))
     chosen = None if params is None else check_params(optimizer, params)
     return Attachment(optimizer, filter, start, nonfinite, chosen)

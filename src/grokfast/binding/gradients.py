@@ -18,14 +18,19 @@ def own_gradient(param: Tensor, taken: set[int]) -> Tensor:
     """
     grad = param.grad
     assert grad is not None
-    if grad.dtype.is_complex and grad.is_conj():  # from p.conj() in the loss; foreach kernels refuse such views
-        grad = param.grad = grad.resolve_conj()
+    if is_lazy(grad):
+        grad = param.grad = grad.resolve_conj().resolve_neg()
     address = address_of(grad)
     if (address in taken and grad.numel()) or is_expanded(grad):
         grad = param.grad = grad.clone(memory_format=torch.contiguous_format)
         address = address_of(grad)
     taken.add(address)
     return grad
+
+
+def is_lazy(grad: Tensor) -> bool:
+    """Whether this is a conjugated or negated view, as from p.conj() in the loss: kernels for lists refuse them."""
+    return grad.is_conj() or grad.is_neg()
 
 
 def address_of(grad: Tensor) -> int:

@@ -50,6 +50,7 @@ class Attachment:
         self._last: Outcome | None = None
         self._done: Outcome | None = None  # the last outcome, also after its step
         self._warned = self._unobserved = False
+        self._waiting = False  # for the optimizer to call its closure
         self._keeper = Keeper(optimizer, filter, start)
         self._runner = Runner(optimizer, filter, self._keeper, nonfinite, params)
         self._keeper.adopt_found()
@@ -136,9 +137,10 @@ class Attachment:
         """
         check_bool("detail", detail)
         done = self._done
-        edited = done is not None and not done.bad and bool(done.active) and self._runner.is_current(done)
+        edited = done is not None and done.edited and self._runner.is_current(done)
         counts = {"active": self.active, "steps": self.step, "skipped": self.skipped}
-        found = measure(self.optimizer, self._keeper, self._runner.tuning, edited=edited, detail=detail)
+        used = self._runner.used if edited else {}
+        found = measure(self.optimizer, self._keeper, self._runner.tuning, used=used, detail=detail)
         return {**found, **{f"grokfast/{key}": float(value) for key, value in counts.items()}}
 
     def apply(self) -> None:
@@ -177,6 +179,7 @@ class Attachment:
 
     def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: Entry) -> tuple[Any, Entry] | None:
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        self._waiting = callable(closure)
         if not callable(closure):
             self._filter_once(kwargs)
             return None
@@ -193,6 +196,7 @@ class Attachment:
                 raise RuntimeError("the optimizer called its closure twice in one step; grokfast filters once per step")
             called = True
             loss = closure()
+            self._waiting = False
             self._filter_once({})
             return loss
 
@@ -206,9 +210,9 @@ class Attachment:
             return
         if self._last.bad:
             self._complain(self._last.bad)
-        if self._last.doubt is not None:
-            self._keeper.ledger.add_taken(self._last.doubt)
-            self._last = self._last._replace(doubt=None)
+        if self._last.applied and self._last.discard is not None:
+            self._keeper.ledger.add_taken(self._last.discard)
+            self._last = self._last._replace(applied=False)
 
     def _run(self, *, applied: bool = False, kwargs: Entry | None = None) -> None:
         """Filter the gradients unless they have been filtered."""
@@ -223,6 +227,7 @@ class Attachment:
             return False
         if isinstance(self.start, int):
             return self._keeper.ledger.reached(self._keeper.steps, self.start)
+        self._keeper.stamp()
         if not self.start.fired and self._keeper.steps >= 1000:
             self._warn_if_unobserved()
         return self.start.fired
@@ -235,7 +240,10 @@ class Attachment:
 
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: Entry) -> None:
         self._last = None
-        self._keeper.place_pending()
+        if self._waiting:
+            kind = type(optimizer).__name__
+            raise RuntimeError(f"{kind}.step() did not call its closure, so the filter saw no gradient: call step()")
+        self._keeper.place_pending(self._runner.filtered)
 
     def _after_load(self, optimizer: Optimizer) -> None:
         self._last = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch import Tensor
@@ -20,6 +20,7 @@ from grokfast.binding.state import (
     is_entry,
     is_ours,
     new_entry,
+    tensors_of,
     validate_saved,
 )
 from grokfast.filters.base import Filter
@@ -44,6 +45,7 @@ class Keeper:
         self._pending: dict[Tensor, Entry] = {}  # entries that wait for the optimizer's own initialisation
         self._mine: dict[Tensor, Entry] = {}  # entries of the optimizer that we know
         self._state: Any = optimizer.state
+        self._streak = 0 if isinstance(start, int) else start.streak  # the trigger's, as it stands in the entries
         self._before: tuple[Any, Any] | None = None  # state and param groups of the optimizer, while it loads
         self._asked = False
 
@@ -61,17 +63,22 @@ class Keeper:
         entry = self.entry(param)
         if entry is None:
             lost = self._mine.pop(param, None)  # the optimizer has begun a new entry of its own: ours continues
-            ours = {} if lost is None else {key: value for key, value in lost.items() if is_ours(key)}
+            ours = {key: value for key, value in (lost or {}).items() if is_ours(key)}
+            if any(tensor.shape[-param.dim() :] != param.shape for tensor in tensors_of(ours).values() if param.dim()):
+                ours = {}  # the parameter has another shape now
             entry = self._pending[param] = ours or {**new_entry(self.filter, grad), **self._stamp()}
         return entry
 
-    def place_pending(self) -> None:
-        """Put new entries into the optimizer, now that it has initialised its own."""
+    def place_pending(self, stepped: Iterable[Tensor]) -> None:
+        """Put new entries of the parameters that have stepped into the optimizer, now that it has initialised its own.
+
+        Others wait: an optimizer that found an entry would not initialise its own.
+        """
         if not self._pending:
             return
-        for param, entry in self._pending.items():
-            self._know(param, entry)
-        self._pending.clear()
+        for param in stepped:
+            if (entry := self._pending.pop(param, None)) is not None:
+                self._know(param, entry)
         if not self._asked:
             self._asked = True
             loading.warn_if_left_out(self.optimizer)
@@ -81,9 +88,17 @@ class Keeper:
         own.update(entry)
         self._mine[param] = own
 
+    def stamp(self) -> None:
+        """Write the trigger's progress into the entries if it has changed, for whatever copies or saves them."""
+        if not isinstance(self.start, int) and self.start.streak != self._streak:
+            self._streak = self.start.streak
+            for _, entry in self.entries():
+                entry[STREAK] = self._streak
+
     def settle(self) -> None:
         """Take in what the device knows about discarded steps. Waits for it, if there were steps to ask about."""
         self.notice_load()
+        self.stamp()
         if not self.ledger.open:
             return
         missed, taken = self.ledger.settle()
@@ -100,18 +115,16 @@ class Keeper:
         self._pending.clear()  # also if kept: an optimizer that found them would not set itself up
         if not keep_state:
             drop_entries(self.optimizer)
-        for _, entry in self.entries():
-            entry.update(self._stamp())
 
     def _stamp(self) -> Entry:
-        """The trigger's progress. Live entries hold it too: flattened checkpoints restore only keys that exist."""
+        """The trigger's progress, for a new entry."""
         return {} if isinstance(self.start, int) else {STREAK: self.start.streak}
 
     # Saving and loading -------------------------------------------------------------------------------------------
 
     def after_state_dict(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
-        self.settle()
-        return loading.stamp_entries(state_dict, None if isinstance(self.start, int) else self.start.streak)
+        self.settle()  # in the entries, which are those of the state dict
+        return state_dict
 
     def before_load(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
         """Box our entries, so that the optimizer does not cast them to the parameters' dtype."""
@@ -123,11 +136,12 @@ class Keeper:
         return loading.keep_group_keys(optimizer, state_dict)
 
     def after_load(self, optimizer: Optimizer) -> None:
+        before, self._before = self._before, None  # or what it has replaced would stay in memory
         try:
             entries = validate_saved(self.filter, loading.unbox_entries(optimizer))
         except ValueError:
-            if self._before is not None:  # all that the optimizer has replaced
-                optimizer.state, optimizer.param_groups = self._before
+            if before is not None:  # all that the optimizer has replaced
+                optimizer.state, optimizer.param_groups = before
             raise
         self._forget()
         self._adopt(entries)
@@ -138,6 +152,7 @@ class Keeper:
 
     def notice_load(self) -> None:
         """Adopt entries that came into the optimizer by a `load_state_dict` that runs no hooks."""
+        self._drop_strangers()
         replaced = self.optimizer.state is not self._state
         found = {param: entry for param, entry in entries_in(self.optimizer) if self._mine.get(param) is not entry}
         if not replaced and not found:
@@ -153,6 +168,14 @@ class Keeper:
             self._adopt(entries)
         self._state = self.optimizer.state
 
+    def _drop_strangers(self) -> None:
+        """Let go of parameters that the optimizer has given up, as programs do that grow or prune a model."""
+        owned = {param for group in self.optimizer.param_groups for param in group["params"]}
+        for param in self._mine.keys() - owned - self.optimizer.state.keys():
+            del self._mine[param]
+        for param in self._pending.keys() - owned:
+            del self._pending[param]
+
     def _forget(self) -> None:
         self.edition += 1
         self._pending.clear()
@@ -162,10 +185,12 @@ class Keeper:
 
     def _adopt(self, entries: dict[Tensor, Entry]) -> None:
         self.edition += 1
-        newest = max(entries.values(), key=lambda entry: entry[STEP], default={STEP: 0})
-        self.steps, self.resumed = newest[STEP], bool(entries)
+        newest = max(entries.values(), key=lambda entry: entry[STEP], default={})
         if not isinstance(self.start, int):
-            self.start.streak = newest.get(STREAK, self.start.streak)
+            self.start.streak = self._streak = newest.get(STREAK, self.start.streak)
         for param, entry in entries.items():
             entry.pop(STREAK, None)
             self._know(param, {**entry, **self._stamp()})
+        # Of all entries: a few may have come alone, with a parameter that takes the place of another.
+        self.steps = max((entry[STEP] for _, entry in entries_in(self.optimizer)), default=0)
+        self.resumed = bool(entries)

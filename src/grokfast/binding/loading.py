@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from grokfast.binding.state import COUNT, STREAK, Entry, is_entry, is_ours
+from grokfast.binding.state import COUNT, Entry, is_entry, is_ours
 
 SAVED = "grokfast_saved"
 
@@ -56,13 +56,6 @@ def keep_group_keys(optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[st
         return state_dict
     kept = [{key: value for key, value in group.items() if key.startswith("grokfast")} for group in groups]
     return {**state_dict, "param_groups": [{**now, **old} for now, old in zip(kept, saved, strict=True)]}
-
-
-def stamp_entries(state_dict: dict[str, Any], streak: int | None) -> dict[str, Any]:
-    """A state dict whose entries of ours hold the trigger's progress."""
-    stamp = {} if streak is None else {STREAK: streak}
-    state = {key: {**e, **stamp} if is_entry(e) else e for key, e in state_dict["state"].items()}
-    return {**state_dict, "state": state}
 
 
 def warn_if_left_out(optimizer: Optimizer) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import torch
@@ -32,19 +32,23 @@ class Sums(NamedTuple):
         return {f"{prefix}ratio": ratio, f"{prefix}cosine": self.both / norms if norms else math.nan}
 
 
-def measure(optimizer: Optimizer, keeper: Keeper, tuning: Tuning, *, edited: bool, detail: bool) -> dict[str, float]:
+def measure(
+    optimizer: Optimizer, keeper: Keeper, tuning: Tuning, *, used: Mapping[Tensor, Filter], detail: bool
+) -> dict[str, float]:
     """Ratio and cosine in total, per param group and, with `detail`, per parameter.
 
     Args:
         optimizer, keeper, tuning: of the attachment.
-        edited: whether the filter has edited the current gradients, so that lamb slow must be taken out again.
+        used: the filters that have edited the current gradients, so that lamb slow must be taken out again; a param
+            group may have another lamb by now.
         detail: also per parameter, by its name or its place.
     """
     total, parts = Sums(), dict[str, float]()
     for index, group in enumerate(optimizer.param_groups):
-        filter, groupwise = tuning.filter_for(index, group), Sums()
+        shared, groupwise = tuning.filter_for(index, group), Sums()
         for name, param in named(index, group):
-            if filter is None or not tuning.includes(param) or (sums := sums_of(param, filter, keeper, edited)) is None:
+            filter = used.get(param, shared if tuning.includes(param) else None)
+            if filter is None or (sums := sums_of(param, filter, keeper, param in used)) is None:
                 continue
             groupwise = groupwise.plus(sums)
             parts |= sums.as_metrics(f"grokfast/{name}/") if detail else {}

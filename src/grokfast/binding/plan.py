@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from grokfast.binding.gradients import own_gradient, refuse_sparse
+from grokfast.binding.gradients import is_lazy, own_gradient, refuse_sparse
 from grokfast.binding.state import COUNT, MISSED, PREFIX, STEP, Entry, is_sharded, local, tensors_of
 from grokfast.binding.tuning import Tuning, overrides_of
 from grokfast.filters.base import Filter, State
@@ -78,16 +78,15 @@ class Marks(NamedTuple):
     """What gradients are like, as far as the plan depends on it."""
 
     types: set[type]
-    sizes: list[int]  # bytes, which change with the shape and with the dtype
-    strides: list[tuple[int, ...]] | None  # None: all are contiguous
+    sizes: list[int]  # bytes, which change with the dtype
+    strides: list[tuple[int, ...]]  # with the bytes they tell the shape
     addresses: int  # how many different ones
 
     @classmethod
     def of(cls, grads: Sequence[Any]) -> Marks:
         types = {*map(type, grads)}
         own = [local(grad) for grad in grads] if types - {Tensor} else grads
-        strides = None if all(map(Tensor.is_contiguous, own)) else [*map(Tensor.stride, own)]
-        return cls(types, [*map(SIZE, own)], strides, len({*map(Tensor.data_ptr, own)}))
+        return cls(types, [*map(SIZE, own)], [*map(Tensor.stride, own)], len({*map(Tensor.data_ptr, own)}))
 
 
 # Called through `map`, which runs at the speed of C: this happens at every step for every parameter.
@@ -116,7 +115,7 @@ class Plan(NamedTuple):
     state: Any  # optimizer.state
     params: list[Tensor]  # with a dense gradient, bundle by bundle
     marks: Marks
-    complex: bool
+    lazy: bool  # whether gradients may be conjugated or negated views, which kernels refuse
     filtered: list[Tensor]
     entries: list[Entry]  # of those filtered
     columns: list[Column]  # of these entries
@@ -158,7 +157,7 @@ class Plan(NamedTuple):
         if self.sparse and any(param.grad is None or param.grad.layout is torch.strided for param in self.sparse):
             return False
         try:
-            if self.complex and any(grad.is_conj() for grad in grads):
+            if self.lazy and any(map(is_lazy, grads)):
                 return False
             return Marks.of(grads) == self.marks
         except (AttributeError, RuntimeError, TypeError):  # a gradient that is missing or has no strides
@@ -181,16 +180,16 @@ class Plan(NamedTuple):
 def make_plan(optimizer: Optimizer, tuning: Tuning, entry_of: EntryOf) -> Plan:
     """Sort all gradients into bundles that share filter, count, dtype, device and layout."""
     groups = [Known(g, tuple(g["params"]), tuple(g), overrides_of(g)) for g in optimizer.param_groups]
+    lazy = any(is_lazy(p.grad) or p.is_complex() for g in groups for p in g.params if p.grad is not None)
     dense, without, sparse = sort_gradients(optimizer, tuning)
     bundles = list(bundle_up(dense, entry_of).values())
     params = [param for bundle in bundles for param in bundle.params]
     grads = [grad for bundle in bundles for grad in bundle.grads]
     filtered = [param for bundle in bundles for param in bundle.params if bundle.filter is not None]
     entries = [entry for bundle in bundles for entry in bundle.entries]
-    is_complex = any(grad.is_complex() for grad in grads)
     marks, columns = Marks.of(grads), columns_of(entries)
     active = [bundle for bundle in bundles if bundle.filter is not None]
-    found = marks, is_complex, filtered, entries, columns, without, sparse
+    found = marks, lazy, filtered, entries, columns, without, sparse
     return Plan(bundles, active, groups, optimizer.state, params, *found)
 
 
@@ -232,6 +231,7 @@ def bundle_up(dense: list[Filtered], entry_of: EntryOf) -> dict[Any, Bundle]:
             continue
         entry = entry_of(param, grad)
         state = {name: local(tensor) for name, tensor in tensors_of(entry).items()}
+        check_shapes(local(grad), state)
         uniform, missed, count = is_alike(local(grad), state), entry.get(MISSED), entry[COUNT]
         key = (id(filter), count, id(missed), uniform, kind)
         if key not in bundles:
@@ -243,9 +243,22 @@ def bundle_up(dense: list[Filtered], entry_of: EntryOf) -> dict[Any, Bundle]:
     return bundles
 
 
+def check_shapes(grad: Tensor, state: State) -> None:
+    for name, tensor in state.items():
+        if not ends_like(tensor, grad):
+            wanted, got = tuple(grad.shape), f"{name} {tuple(tensor.shape)}"
+            remedy = "delete the optimizer's state of a parameter whose shape you change"
+            raise ValueError(f"the filter's state must fit a gradient of shape {wanted}, got {got}: {remedy}")
+
+
+def ends_like(tensor: Tensor, grad: Tensor) -> bool:
+    """Whether a tensor has the gradient's shape, perhaps with one more dimension in front, as a window has."""
+    lead = tensor.dim() - grad.dim()
+    return lead in (0, 1) and tensor.shape[lead:] == grad.shape
+
+
 def is_alike(grad: Tensor, state: State) -> bool:
     """Whether a gradient is laid out like its state; a window has one more dimension in front."""
     return kernel_of(grad) != "foreach" and all(
-        has_same_layout(grad, t) if t.dim() == grad.dim() else t.shape[t.dim() - grad.dim() :] == grad.shape
-        for t in state.values()
+        has_same_layout(grad, t) for t in state.values() if t.dim() == grad.dim()
     )

@@ -25,7 +25,13 @@ class Outcome(NamedTuple):
     grad: weakref.ref[Tensor]
     active: bool | Tensor
     bad: str | None = None  # where an inf or NaN was; the filter then left all gradients as they are
-    doubt: Tensor | None = None  # the same, where only the device knows
+    discard: Tensor | None = None  # whether the filter did so, where only the device knows
+    applied: bool = False  # whether this was before the optimizer's step
+
+    @property
+    def edited(self) -> bool:
+        """Whether the gradients were changed. Asking may wait for the device."""
+        return not self.bad and bool(self.active) and not (self.discard is not None and bool(self.discard))
 
 
 class Runner:
@@ -41,6 +47,17 @@ class Runner:
         self._plan: Plan | None = None
         self._edition = 0  # the keeper's when the plan was made
         self._watch = Watch()
+
+    @property
+    def filtered(self) -> list[Tensor]:
+        """The parameters that the last run filtered."""
+        return [] if self._plan is None else self._plan.filtered
+
+    @property
+    def used(self) -> dict[Tensor, Filter]:
+        """The filter of each parameter in the last run."""
+        bundles = [] if self._plan is None else self._plan.active
+        return {param: bundle.filter for bundle in bundles for param in bundle.params if bundle.filter is not None}
 
     def is_current(self, outcome: Outcome) -> bool:
         """Whether a parameter still has the gradient of that run: no new one, and nothing was added to it."""
@@ -87,7 +104,7 @@ class Runner:
             self._filter(bundles, bool(active))
         else:
             self._filter_gated(bundles, discard, active)
-            outcome = outcome._replace(doubt=discard if applied else None)
+            outcome = outcome._replace(discard=discard, applied=applied)
         keeper.steps += 1
         for bundle in bundles:
             bundle.advance(keeper.steps)
@@ -100,7 +117,8 @@ class Runner:
         if scale is not None:
             optimizer.grad_scale = None  # type: ignore[attr-defined]
         if self.nonfinite != "scaler":
-            return not all_finite(plan.gradients(), scale)
+            # A GradScaler discards the step also if clipping by value has made its gradients finite since.
+            return not all_finite(plan.gradients(), scale) or (found is not None and bool(found != 0))
         if scale is not None or (applied and found is None):  # after apply() a GradScaler may discard the step
             flags = nonfinite_flags(plan.gradients(), scale)
             found = any_flag([*flags.values()]) if found is None else found

@@ -20,7 +20,7 @@ COUNT = "grokfast_count"  # gradients of this parameter that the filter has seen
 MISSED = "grokfast_missed"  # how many of those the device discarded: a tensor there, while the host does not know
 STEP = "grokfast_step"  # number of optimizer steps when it saw the last one
 SIGNATURE = "grokfast_signature"  # of the filter that made the state
-STREAK = "grokfast_streak"  # progress of the trigger that starts the second stage; current only in saved entries
+STREAK = "grokfast_streak"  # progress of the trigger that starts the second stage, as of the last step or save
 Entry = dict[str, Any]
 
 

@@ -18,7 +18,7 @@ class Tuning:
 
     def __init__(self, filter: Filter, chosen: Iterable[Tensor] | None = None) -> None:
         self.filter = filter
-        self._chosen = None if chosen is None else {id(param) for param in chosen}
+        self._chosen = None if chosen is None else {*chosen}  # by identity
         self._known: dict[int, tuple[Entry, Filter | None]] = {}
 
     def filter_for(self, index: int, group: Mapping[str, Any]) -> Filter | None:
@@ -33,7 +33,7 @@ class Tuning:
 
     def includes(self, param: Tensor) -> bool:
         """Whether the parameter is among those that the user chose."""
-        return self._chosen is None or id(param) in self._chosen
+        return self._chosen is None or param in self._chosen
 
 
 def overrides_of(group: Mapping[str, Any]) -> Entry:
