@@ -2,6 +2,7 @@
 
 import copy
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -437,3 +438,35 @@ def test_step_that_a_scaler_discards_is_skipped_though_clipping_made_it_finite()
         scaler.step(optimizer)
         scaler.update()
     assert (handle.step, handle.skipped) == (2, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanOnly(Filter):
+    """Adds the running mean of a gradient's elements: its state is one number, whatever the shape."""
+
+    lamb: float = 1.0
+    slow_only: bool = False
+
+    def new_state(self, grad: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"total": torch.zeros((), dtype=grad.dtype, device=grad.device)}
+
+    def advance(self, grads: Any, states: Any, count: int) -> grokfast.Slow:
+        for grad, state in zip(grads, states, strict=True):
+            state["total"] += grad.mean()
+        return grokfast.Slow([(s["total"] / (count + 1)).expand_as(g) for g, s in zip(grads, states, strict=True)], 1.0)
+
+    def slow(self, state: Any, count: int) -> torch.Tensor:
+        return state["total"] / count
+
+    def sections(self) -> Any:
+        return [([1.0], [1.0])]
+
+
+def test_filters_whose_state_has_another_shape_than_the_gradient_work() -> None:
+    param = nn.Parameter(torch.zeros(2, 3))
+    optimizer = torch.optim.SGD([param], lr=0.0)
+    grokfast.attach(optimizer, MeanOnly())
+    for value, mean in ((1.0, 1.0), (3.0, 2.0), (5.0, 3.0)):
+        param.grad = torch.full((2, 3), value)
+        optimizer.step()
+        assert_close(param.grad, torch.full((2, 3), value + mean))

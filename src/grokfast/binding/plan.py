@@ -231,7 +231,7 @@ def bundle_up(dense: list[Filtered], entry_of: EntryOf) -> dict[Any, Bundle]:
             continue
         entry = entry_of(param, grad)
         state = {name: local(tensor) for name, tensor in tensors_of(entry).items()}
-        check_shapes(local(grad), state)
+        check_shapes(filter, local(grad), state)
         uniform, missed, count = is_alike(local(grad), state), entry.get(MISSED), entry[COUNT]
         key = (id(filter), count, id(missed), uniform, kind)
         if key not in bundles:
@@ -243,12 +243,16 @@ def bundle_up(dense: list[Filtered], entry_of: EntryOf) -> dict[Any, Bundle]:
     return bundles
 
 
-def check_shapes(grad: Tensor, state: State) -> None:
+def check_shapes(filter: Filter, grad: Tensor, state: State) -> None:
+    """Refuse a state that was made for another shape; it would be read beyond its end."""
+    if all(ends_like(tensor, grad) for tensor in state.values()):
+        return
+    wanted = filter.new_state(torch.empty_like(grad, device="meta"))
     for name, tensor in state.items():
-        if not ends_like(tensor, grad):
-            wanted, got = tuple(grad.shape), f"{name} {tuple(tensor.shape)}"
+        if tensor.shape != wanted[name].shape:
+            shape, got = tuple(grad.shape), f"{name} {tuple(tensor.shape)}"
             remedy = "delete the optimizer's state of a parameter whose shape you change"
-            raise ValueError(f"the filter's state must fit a gradient of shape {wanted}, got {got}: {remedy}")
+            raise ValueError(f"the filter's state must fit a gradient of shape {shape}, got {got}: {remedy}")
 
 
 def ends_like(tensor: Tensor, grad: Tensor) -> bool:
