@@ -28,6 +28,7 @@ class Watcher:
     """How a loop talks to its caller."""
 
     on_row: Callable[[Row], None] = lambda row: None
+    on_metrics: Callable[[int, dict[str, float]], None] | None = None  # of the filter, computed only if asked for
     on_warning: Callable[[str], None] = lambda message: None
     should_stop: Callable[[], bool] = lambda: False
 
@@ -109,20 +110,22 @@ class Loop:
             self.step += 1
             if self.step == due:
                 grad_norm = get_total_norm([p.grad for p in self.params if p.grad is not None])
-            self._update()
+            self._update(measured=self.step == due)
             samples += len(batch)
         self.samples += samples
         loss, accuracy = (float(parallel.total(part)) / samples for part in (loss_sum, correct_sum))
         return self._evaluate(loss, accuracy, float(grad_norm), lr)
 
-    def _update(self) -> None:
-        """Let the optimizers step, with the filter inside, and record what the configuration asks for."""
+    def _update(self, *, measured: bool) -> None:
+        """Let the optimizers step, with the filter inside, and record what configuration and watcher ask for."""
         if self.tap is not None:
             self.tap.take()
         for optimizer in self.optimizers:
             optimizer.step()
         if self.tap is not None:
             self.tap.take()
+        if measured and self.handles and self.watcher.on_metrics is not None:
+            self.watcher.on_metrics(self.step, filter_metrics(self.handles))  # needs the gradients
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         self._keep_weights()
@@ -175,6 +178,14 @@ class Loop:
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         self.task.load_state_dict(state["task"])
+
+
+def filter_metrics(handles: list[grokfast.Attachment]) -> dict[str, float]:
+    """The metrics of the filter, by optimizer where there are several."""
+    if len(handles) == 1:
+        return handles[0].metrics()
+    each = ((f"grokfast/optimizer{index}/", handle.metrics()) for index, handle in enumerate(handles))
+    return {prefix + name.removeprefix("grokfast/"): v for prefix, found in each for name, v in found.items()}
 
 
 def evaluation_steps(config: RunConfig, epoch_steps: int, done: int) -> Iterator[int]:
