@@ -9,22 +9,18 @@ hand before each step, and these differ from training without a filter; the filt
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
-import importlib.util
-import inspect
 import io
 import signal
 import sys
-import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from candidates import PACKAGES, Candidate, candidates_in, make_model
 
 import grokfast
 
@@ -32,17 +28,6 @@ PAGE = Path("docs/optimizers.md")
 STEPS = 24  # some begin like SGD and change later
 SECONDS = 60  # per optimizer
 FILTER = grokfast.EMA(alpha=0.9, lamb=2.0)
-PACKAGES = {  # what to import: what to install
-    "pytorch_optimizer": "pytorch-optimizer",
-    "timm.optim": "timm",
-    "bitsandbytes.optim": "bitsandbytes",
-    "torchao.optim": "torchao",
-    "heavyball": "heavyball",
-    "schedulefree": "schedulefree",
-    "lion_pytorch": "lion-pytorch",
-    "came_pytorch": "came-pytorch",
-    "prodigyopt": "prodigyopt",
-}
 INTRO = """# Optimizers
 
 Written by `python benchmarks/optimizers.py`. It trains a small model on a CPU with each optimizer of other packages.
@@ -52,56 +37,11 @@ Written by `python benchmarks/optimizers.py`. It trains a small model on a CPU w
 - **Refused**: `attach` raises an error, or the first step does.
 - **Not tried**: the optimizer itself does not train here.
 
-None does silently nothing. Every first-order optimizer of `torch.optim` is in the test suite.
+Every first-order optimizer of `torch.optim` is in the test suite.
 """
 
 
-# How optimizers are made and driven ---------------------------------------------------------------------------------
-
-
-class Candidate(NamedTuple):
-    name: str
-    make: Callable[[nn.Module], Any]
-
-
-def make_model() -> nn.Module:
-    torch.manual_seed(0)
-    # A matrix of 4096 elements: 8-bit optimizers keep smaller ones in 32 bits.
-    return nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 4))
-
-
-def make(kind: Any, model: nn.Module) -> torch.optim.Optimizer:
-    """An optimizer with the fewest arguments that it accepts."""
-    params = list(model.parameters())
-    matrices, rest = [p for p in params if p.dim() == 2], [p for p in params if p.dim() != 2]
-    muon = [{"params": matrices, "use_muon": True}, {"params": rest, "use_muon": False}]
-    split = [
-        {"params": part, "optimizer": getattr(sys.modules.get("heavyball"), "SGD", None)} for part in (matrices, rest)
-    ]
-    attempts = [
-        lambda: kind(params, lr=1e-2),
-        lambda: kind(params),
-        lambda: kind(model, lr=1e-2),
-        lambda: kind(model),
-        lambda: kind(params, lr=1e-2, num_iterations=10),
-        lambda: kind(params, base_optimizer=torch.optim.SGD, lr=1e-2),
-        lambda: kind(params, torch.optim.SGD, lr=1e-2),
-        lambda: kind(torch.optim.SGD(params, lr=1e-2)),
-        lambda: kind(muon, lr=1e-2),
-        lambda: kind(muon),
-        lambda: kind(split),
-        lambda: kind(params, num_data=32),
-        lambda: kind(params, lr=1e-2, momentum=0.9),
-        lambda: kind(matrices, lr=1e-2),
-        lambda: kind(model, params, torch.optim.SGD, lr=1e-2),
-    ]
-    error: Exception = ValueError("no arguments")
-    for attempt in attempts:
-        try:
-            return attempt()
-        except Exception as raised:
-            error = error if isinstance(error, (TypeError, AssertionError)) else raised
-    raise error
+# How optimizers are driven ------------------------------------------------------------------------------------------
 
 
 Drive = Callable[[Any, Callable[[], torch.Tensor]], Any]  # takes one step, given what makes loss and gradients
@@ -242,30 +182,6 @@ def brief(error: Exception) -> str:
 # The packages -------------------------------------------------------------------------------------------------------
 
 
-def load(name: str) -> Any:
-    """Import a package; timm's optimizers need no torchvision, which the rest of timm imports."""
-    if name == "timm.optim" and importlib.util.find_spec("torchvision") is None:
-        spec = importlib.util.find_spec("timm")
-        if spec is not None:
-            root, models = types.ModuleType("timm"), types.ModuleType("timm.models")
-            root.__path__ = list(spec.submodule_search_locations or [])
-            models.group_parameters = None  # type: ignore[attr-defined]
-            sys.modules.update({"timm": root, "timm.models": models})
-    return importlib.import_module(name)
-
-
-def candidates_in(name: str) -> Iterator[Candidate]:
-    module = load(name)
-    if name == "timm.optim":
-        for kind in module.list_optimizers():
-            yield Candidate(kind, partial(module.create_optimizer_v2, opt=kind, lr=1e-2))
-        return
-    for value in sorted({v for v in vars(module).values() if inspect.isclass(v)}, key=lambda v: v.__name__):
-        ours = value.__module__.split(".")[0] == name.split(".")[0]
-        if ours and hasattr(value, "step") and hasattr(value, "zero_grad"):
-            yield Candidate(value.__name__, partial(make, value))
-
-
 def try_all(name: str) -> dict[str, str]:
     """The verdict on each optimizer of a package."""
     found = {}
@@ -308,10 +224,14 @@ def summary(found: dict[str, dict[str, str]]) -> list[str]:
 
 def section(name: str, verdicts: dict[str, str]) -> list[str]:
     works = [kind for kind, verdict in verdicts.items() if verdict == "works"]
-    rest = {kind: verdict for kind, verdict in verdicts.items() if verdict != "works"}
     lines = ["", f"## {name.split('.')[0]}", "", f"{len(works)} of {len(verdicts)} work: {', '.join(works)}."]
+    rest = dict[str, list[str]]()
+    for kind, verdict in verdicts.items():
+        if verdict != "works":
+            rest.setdefault(verdict, []).append(kind)
     if rest:
-        lines += ["", "| optimizer | the others |", "|---|---|", *(f"| {kind} | {rest[kind]} |" for kind in rest)]
+        rows = sorted((verdict, ", ".join(kinds)) for verdict, kinds in rest.items())
+        lines += ["", "| the others | |", "|---|---|", *(f"| {kinds} | {verdict} |" for verdict, kinds in rows)]
     return lines
 
 
@@ -331,10 +251,16 @@ def main() -> None:
     lines = [INTRO, *summary(found)]
     if missing:
         lines += ["", f"Not tried because they could not be imported: {', '.join(missing)}."]
+    wrong = [f"{name}.{kind}" for name in found for kind, verdict in found[name].items() if verdict.startswith("WRONG")]
+    lines += ["", f"Attached, but not right: {', '.join(wrong) or 'none'}."]
     for name, verdicts in found.items():
         lines += section(name, verdicts)
     page = "\n".join(lines) + "\n"
-    PAGE.write_text(page) if not sys.argv[1:] else print(page)
+    if sys.argv[1:]:
+        print(page)
+    else:
+        PAGE.write_text(page)
+    sys.exit(1 if wrong else 0)
 
 
 if __name__ == "__main__":
