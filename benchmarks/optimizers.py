@@ -1,174 +1,266 @@
 """Try the filter on every optimizer of other packages; writes docs/optimizers.md.
 
-    python benchmarks/optimizers.py
+    python benchmarks/optimizers.py [PACKAGE...]
 
-"works" means: with a filter attached, training differs from training without, the filter has seen every step, and its
-state is in `state_dict()`.
+"works" means: training with the filter attached gives the parameters that `gradfilter_ema` gives when it is called by
+hand before each step, and these differ from training without a filter; the filter has seen every step; its state is in
+`state_dict()` and comes back by `load_state_dict`. With names of packages the page is printed, not written.
 """
 
 from __future__ import annotations
 
-import importlib
-import inspect
+import importlib.metadata
+import io
 import signal
+import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from candidates import PACKAGES, Candidate, candidates_in, make_model
 
 import grokfast
 
 PAGE = Path("docs/optimizers.md")
 STEPS = 24  # some begin like SGD and change later
+SECONDS = 60  # per optimizer
+FILTER = grokfast.EMA(alpha=0.9, lamb=2.0)
+INTRO = """# Optimizers
+
+Written by `python benchmarks/optimizers.py`. It trains a small model on a CPU with each optimizer of other packages.
+
+- **Works**: with the filter attached, the parameters are those of `gradfilter_ema` called by hand before each step, and
+  differ from training without a filter. The filter sees every step, and its state survives saving and loading.
+- **Refused**: `attach` raises an error, or the first step does.
+- **Not tried**: the optimizer itself does not train here.
+
+Every first-order optimizer of `torch.optim` is in the test suite.
+"""
 
 
-def make_model() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+# How optimizers are driven ------------------------------------------------------------------------------------------
 
 
-def make(kind: Any, model: nn.Module) -> torch.optim.Optimizer:
-    """An optimizer with the fewest arguments that it accepts."""
-    params = list(model.parameters())
-    matrices, rest = [p for p in params if p.dim() == 2], [p for p in params if p.dim() != 2]
-    muon = [{"params": matrices, "use_muon": True}, {"params": rest, "use_muon": False}]
-    attempts = [
-        lambda: kind(params, lr=1e-2),
-        lambda: kind(params),
-        lambda: kind(model, lr=1e-2),
-        lambda: kind(model),
-        lambda: kind(params, lr=1e-2, num_iterations=10),
-        lambda: kind(params, base_optimizer=torch.optim.SGD, lr=1e-2),
-        lambda: kind(torch.optim.SGD(params, lr=1e-2)),
-        lambda: kind(muon, lr=1e-2),
-        lambda: kind(muon),
-        lambda: kind(params, num_data=32),
-        lambda: kind(matrices, lr=1e-2),
-        lambda: kind(model, params, torch.optim.SGD, lr=1e-2),
-    ]
-    error: Exception = ValueError("no arguments")
-    for attempt in attempts:
-        try:
-            return attempt()
-        except Exception as raised:
-            error = error if isinstance(error, (TypeError, AssertionError)) else raised
-    raise error
+Drive = Callable[[Any, Callable[[], torch.Tensor]], Any]  # takes one step, given what makes loss and gradients
 
 
-def train(kind: Any, filter: grokfast.Filter | None) -> tuple[list[torch.Tensor], grokfast.Attachment | None, Any]:
-    model = make_model()
-    optimizer = make(kind, model)
-    handle = None if filter is None else grokfast.attach(optimizer, filter)
-    for method in (getattr(optimizer, "train", None),):
-        if callable(method):
-            method()
-    for step in range(STEPS):
-        batch = torch.randn(32, 8, generator=torch.Generator().manual_seed(step))
-        step_with(optimizer, model, batch, kind.__name__ == "SophiaH")
-    return [p.detach().clone() for p in model.parameters()], handle, optimizer
+def plainly(optimizer: Any, closure: Callable[[], torch.Tensor]) -> None:
+    closure()
+    optimizer.step()
 
 
-def step_with(optimizer: Any, model: nn.Module, batch: torch.Tensor, second_order: bool) -> None:
-    """backward() and step(), or step() with a closure where an optimizer asks for one."""
+def with_closure(optimizer: Any, closure: Callable[[], torch.Tensor]) -> None:
+    optimizer.step(closure)
 
-    def closure() -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = model(batch).square().mean()
-        loss.backward(create_graph=second_order)
-        return loss
 
+def with_loss(optimizer: Any, closure: Callable[[], torch.Tensor]) -> None:
     loss = closure()
+    optimizer.step(lambda: loss.detach())
+
+
+def find_drive(candidate: Candidate) -> Drive:
+    """How this optimizer takes a step: after the backward pass, or with a closure where it asks for one."""
     try:
-        optimizer.step()
+        train(candidate, plainly, steps=1)
     except NotImplementedError:
         raise
     except Exception as error:
-        if "closure" not in str(error).lower():
+        said = str(error).lower()
+        if "closure" not in said:
             raise
-        wants_loss = "loss" in str(error).lower()
-        optimizer.step(lambda: loss.detach() if wants_loss else closure())
+        return with_loss if "loss" in said else with_closure
+    return plainly
 
 
-def judge(kind: Any) -> str:
+class Trained(NamedTuple):
+    params: list[torch.Tensor]
+    handle: grokfast.Attachment | None
+    optimizer: Any
+
+
+def train(
+    candidate: Candidate, drive: Drive, *, attached: bool = False, by_hand: bool = False, steps: int = STEPS
+) -> Trained:
+    model = make_model()
+    optimizer = candidate.make(model)
+    handle = grokfast.attach(optimizer, FILTER) if attached else None
+    if callable(getattr(optimizer, "train", None)):
+        optimizer.train()
+    second_order = "sophiah" in candidate.name.lower() or "adahessian" in candidate.name.lower()
+    averages: Any = None
+
+    def closure(batch: torch.Tensor) -> torch.Tensor:
+        nonlocal averages
+        with torch.enable_grad():
+            optimizer.zero_grad()
+            loss = model(batch).square().mean()
+            loss.backward(create_graph=second_order)
+        if by_hand:
+            averages = grokfast.gradfilter_ema(model, averages, alpha=FILTER.alpha, lamb=FILTER.lamb)
+        return loss
+
+    for step in range(steps):
+        batch = torch.randn(32, 64, generator=torch.Generator().manual_seed(step))
+        drive(optimizer, partial(closure, batch))
+    return Trained([p.detach().clone() for p in model.parameters()], handle, optimizer)
+
+
+# The verdict --------------------------------------------------------------------------------------------------------
+
+
+def judge(candidate: Candidate) -> str:
     """`works`, or why not."""
     try:
-        grokfast.attach(make(kind, make_model()), grokfast.EMA())
-    except TypeError as error:
-        if str(error).startswith("optimizer must"):
-            return f"refused: {brief(error)}"
-    except Exception:
-        pass
+        optimizer = candidate.make(make_model())
+    except Exception as error:
+        return f"not tried: it cannot be made here ({brief(error)})"
     try:
-        plain, _, _ = train(kind, None)
+        grokfast.attach(optimizer, FILTER)
+    except Exception as error:
+        return f"refused: {brief(error)}"
+    try:
+        drive = find_drive(candidate)
+        plain = train(candidate, drive)
     except Exception as error:
         return f"not tried: it does not train by backward() and step() with default arguments ({brief(error)})"
-    if all(torch.equal(p, q) for p, q in zip(plain, make_model().parameters(), strict=True)):
+    if same(plain.params, list(make_model().parameters())):
         return "not tried: with default arguments it does not train this model"
     try:
-        filtered, handle, optimizer = train(kind, grokfast.EMA(alpha=0.9, lamb=2.0))
-    except (TypeError, ValueError) as error:
-        return f"refused: {brief(error)}"
-    except Exception as error:
-        return f"fails: {brief(error)}"
-    if handle is None or handle.step != STEPS:
-        return f"WRONG: the filter saw {handle.step if handle else 0} of {STEPS} steps"
-    if all(torch.equal(p, q) for p, q in zip(plain, filtered, strict=True)):
+        return judge_training(candidate, drive, plain)
+    except (TypeError, ValueError, RuntimeError) as error:
+        ours = "grokfast" in str(error) or isinstance(error, (TypeError, ValueError))
+        return f"refused: {brief(error)}" if ours else f"WRONG: {brief(error)}"
+
+
+def judge_training(candidate: Candidate, drive: Drive, plain: Trained) -> str:
+    filtered, by_hand = train(candidate, drive, attached=True), train(candidate, drive, by_hand=True)
+    handle = filtered.handle
+    assert handle is not None
+    if handle.step != STEPS:
+        return f"WRONG: the filter saw {handle.step} of {STEPS} steps"
+    if same(plain.params, filtered.params):
         return "WRONG: the filter changes nothing"
-    saved = optimizer.state_dict().get("state", {})
-    if not any(isinstance(entry, dict) and "grokfast_count" in entry for entry in saved.values()):
-        return "works, but state_dict() leaves out the filter's state (there is a warning)"
-    return "works"
+    if not same(by_hand.params, filtered.params, rtol=1e-3, atol=1e-4):
+        repeated = same(plain.params, train(candidate, drive).params)
+        return "WRONG: not what the function gives" if repeated else "works, as far as one can see: it draws at random"
+    return judge_saving(candidate, filtered, handle)
+
+
+def judge_saving(candidate: Candidate, filtered: Trained, handle: grokfast.Attachment) -> str:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        torch.save(filtered.optimizer.state_dict(), file := io.BytesIO())
+    if any("filter" in str(warning.message) for warning in said):
+        return "works, but state_dict() leaves out the filter's state, with a warning"
+    model = make_model()
+    optimizer = candidate.make(model)
+    restored = grokfast.attach(optimizer, FILTER)
+    try:
+        file.seek(0)
+        optimizer.load_state_dict(torch.load(file, weights_only=False))
+    except Exception as error:
+        return f"works, but its own load_state_dict fails ({brief(error)})"
+    if restored.step != STEPS:
+        return f"WRONG: after load_state_dict the filter counts {restored.step} of {STEPS} steps"
+    before, after = ([state["slow"] for state in h.state.values()] for h in (handle, restored))
+    return "works" if same(before, after) else "WRONG: load_state_dict changes the filter's state"
+
+
+def same(some: list[torch.Tensor], others: list[torch.Tensor], *, rtol: float = 0.0, atol: float = 0.0) -> bool:
+    pairs = zip(some, others, strict=True)
+    return all(torch.allclose(p.detach(), q.detach(), rtol=rtol, atol=atol, equal_nan=True) for p, q in pairs)
 
 
 def brief(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:140].replace("|", "/")
+    lines = [line for line in str(error).strip().splitlines() if line.strip()] or [type(error).__name__]
+    return lines[0][:140].replace("|", "/")
 
 
-def kinds_in(name: str) -> Iterator[Any]:
+# The packages -------------------------------------------------------------------------------------------------------
+
+
+def try_all(name: str) -> dict[str, str]:
+    """The verdict on each optimizer of a package."""
+    found = {}
+    for candidate in candidates_in(name):
+        signal.alarm(SECONDS)
+        try:
+            found[candidate.name] = judge(candidate)
+        except TimeoutError as error:
+            found[candidate.name] = f"not tried: {error}"
+        except Exception as error:
+            found[candidate.name] = f"WRONG: {type(error).__name__}: {brief(error)}"
+        finally:
+            signal.alarm(0)
+        if found[candidate.name] != "works":
+            print("   ", candidate.name, found[candidate.name], flush=True)
+    return found
+
+
+# The page -----------------------------------------------------------------------------------------------------------
+
+
+def version_of(package: str) -> str | None:
     try:
-        module = importlib.import_module(name)
-    except Exception:
-        return
-    for value in sorted({v for v in vars(module).values() if inspect.isclass(v)}, key=lambda v: v.__name__):
-        if issubclass(value, torch.optim.Optimizer) and value.__module__.split(".")[0] == name.split(".")[0]:
-            yield value
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def summary(found: dict[str, dict[str, str]]) -> list[str]:
+    rows = ["| package | version | optimizers | work | refused | not tried |", "|---|---|---|---|---|---|"]
+    for name, verdicts in found.items():
+        counts = [sum(v.startswith(kind) for v in verdicts.values()) for kind in ("works", "refused", "not tried")]
+        link = name.split(".")[0]
+        package = PACKAGES[name]
+        rows.append(
+            f"| [{package}](#{link}) | {version_of(package)} | {len(verdicts)} | " + " | ".join(map(str, counts)) + " |"
+        )
+    return rows
+
+
+def section(name: str, verdicts: dict[str, str]) -> list[str]:
+    works = [kind for kind, verdict in verdicts.items() if verdict == "works"]
+    lines = ["", f"## {name.split('.')[0]}", "", f"{len(works)} of {len(verdicts)} work: {', '.join(works)}."]
+    rest = dict[str, list[str]]()
+    for kind, verdict in verdicts.items():
+        if verdict != "works":
+            rest.setdefault(verdict, []).append(kind)
+    if rest:
+        rows = sorted((verdict, ", ".join(kinds)) for verdict, kinds in rest.items())
+        lines += ["", "| the others | |", "|---|---|", *(f"| {kinds} | {verdict} |" for verdict, kinds in rows)]
+    return lines
 
 
 def main() -> None:
     torch.set_num_threads(1)
+    torch.compiler.set_stance("force_eager")  # some compile their steps, which takes minutes each
     warnings.simplefilter("ignore")
-    signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(TimeoutError("takes more than 20 seconds")))
-    lines = [
-        "# Optimizers",
-        "",
-        "Written by `python benchmarks/optimizers.py`: a small model, some steps, with and without ",
-    ]
-    lines[-1] += "the filter. Every first-order\noptimizer of `torch.optim` is in the test suite."
-    for package in ("pytorch_optimizer", "timm.optim", "schedulefree", "lion_pytorch", "prodigyopt", "came_pytorch"):
-        found = {}
-        for kind in kinds_in(package):
-            signal.alarm(20)
-            found[kind.__name__] = judge(kind)
-            signal.alarm(0)
-        if not found:
+    signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(TimeoutError(f"takes more than {SECONDS} seconds")))
+    found, missing = dict[str, dict[str, str]](), list[str]()
+    for name in sys.argv[1:] or PACKAGES:
+        try:
+            found[name] = try_all(name)
+        except ImportError as error:
+            missing.append(f"{PACKAGES[name]} ({brief(error)})")
             continue
-        works = [name for name, verdict in found.items() if verdict == "works"]
-        lines += ["", f"## {package}", "", f"{len(works)} of {len(found)} work: {', '.join(works)}."]
-        rest = {name: verdict for name, verdict in found.items() if verdict != "works"}
-        if rest:
-            lines += [
-                "",
-                "| optimizer | |",
-                "|---|---|",
-                *(f"| {name} | {verdict} |" for name, verdict in rest.items()),
-            ]
-        print(package, len(works), "of", len(found), "work")
-        for name, verdict in rest.items():
-            print("   ", name, verdict)
-    PAGE.write_text("\n".join(lines) + "\n")
+        print(name, sum(v == "works" for v in found[name].values()), "of", len(found[name]), "work", flush=True)
+    lines = [INTRO, *summary(found)]
+    if missing:
+        lines += ["", f"Not tried because they could not be imported: {', '.join(missing)}."]
+    wrong = [f"{name}.{kind}" for name in found for kind, verdict in found[name].items() if verdict.startswith("WRONG")]
+    lines += ["", f"Attached, but not right: {', '.join(wrong) or 'none'}."]
+    for name, verdicts in found.items():
+        lines += section(name, verdicts)
+    page = "\n".join(lines) + "\n"
+    if sys.argv[1:]:
+        print(page)
+    else:
+        PAGE.write_text(page)
+    sys.exit(1 if wrong else 0)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_optimizer_state_dict,
 )
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
@@ -135,6 +135,16 @@ def sharded_equals_one_process() -> None:
         net = fully_shard(build())
         train(net, adamw(net, filter)[0], range(8))
         assert_same(net, one_process(filter))
+
+
+def original_parameters_of_fsdp_version_1_equal_one_process() -> None:
+    for filter in TRAINED:
+        net = FullyShardedDataParallel(build(), use_orig_params=True, device_id=torch.device("cpu"))
+        optimizer, handle = adamw(net, filter)
+        train(net, optimizer, range(8))
+        assert handle.step == 8
+        with FullyShardedDataParallel.summon_full_params(net):
+            assert_same(net, one_process(filter))
 
 
 def state_is_sharded_like_the_parameters() -> None:
@@ -325,6 +335,7 @@ LAWS = (
     ddp_equals_one_process,
     ddp_with_accumulation_equals_one_process,
     sharded_equals_one_process,
+    original_parameters_of_fsdp_version_1_equal_one_process,
     state_is_sharded_like_the_parameters,
     clipping_before_and_after_the_filter_equals_one_process,
     inf_on_one_rank_is_skipped_by_all,

@@ -209,10 +209,11 @@ def test_numbers_may_be_integers_and_come_from_numpy() -> None:
 def test_an_optimizer_that_never_runs_its_hooks_is_refused() -> None:
     class Bare(torch.optim.Optimizer):
         def __init__(self, inner: torch.optim.Optimizer) -> None:
-            self.base, self.param_groups, self.state = inner, inner.param_groups, inner.state
+            # No optimizer among its attributes: such a wrapper is refused for that.
+            self.run, self.param_groups, self.state = inner.step, inner.param_groups, inner.state
 
         def step(self, closure: None = None) -> None:  # type: ignore[override]
-            self.base.step()
+            self.run()
 
     inner = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1)
     with pytest.raises(TypeError, match=r"Bare.step\(\) does not"):

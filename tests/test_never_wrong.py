@@ -190,6 +190,29 @@ def test_wrapper_with_a_base_optimizer_is_refused_in_favour_of_it() -> None:
         grokfast.attach(optimizer, EMA_2)
 
 
+@pytest.mark.parametrize("keep", [list, tuple, lambda inner: dict(enumerate(inner))])
+def test_wrapper_of_several_optimizers_is_refused_in_favour_of_each(keep: Any) -> None:
+    class Split(torch.optim.SGD):  # steps and saves by its parts, as heavyball's SplitOpt does
+        parts: Any
+
+    params = make_params([(2,), (3,)])
+    optimizer = Split(params)
+    optimizer.parts = keep([torch.optim.AdamW([param]) for param in params])
+    with pytest.raises(TypeError, match="attach to each of the 2 inside the Split"):
+        grokfast.attach(optimizer, EMA_2)
+
+
+def test_wrapper_is_refused_whatever_it_calls_the_optimizer_inside() -> None:
+    class Perturbed(torch.optim.SGD):
+        wrapped_optimizer: torch.optim.Optimizer  # heavyball's SAMWrapper
+
+    params = make_params([(2,)])
+    optimizer = Perturbed(params)
+    optimizer.wrapped_optimizer = torch.optim.AdamW(params)
+    with pytest.raises(TypeError, match="attach to the AdamW inside the Perturbed"):
+        grokfast.attach(optimizer, EMA_2)
+
+
 def test_differentiable_optimizers_are_refused() -> None:
     with pytest.raises(TypeError, match="differentiable=False"):
         grokfast.attach(torch.optim.AdamW(make_params([(2,)]), differentiable=True), EMA_2)

@@ -20,7 +20,6 @@ ENGINES = {
     "accelerate.utils.deepspeed.DeepSpeedOptimizerWrapper",
     "accelerate.utils.megatron_lm.MegatronLMOptimizerWrapper",
 }
-INNER = ("optimizer", "optim", "base_optimizer")  # where wrappers keep what they wrap
 
 
 def attach(
@@ -133,9 +132,20 @@ def unwrap(optimizer: Any) -> Any:
     kind = type(optimizer).__name__
     if kinds & ENGINES:
         raise TypeError(f"optimizer must take its steps itself: {kind} leaves them to an engine that bypasses filters")
-    inner = next((i for name in INNER if isinstance(i := getattr(optimizer, name, None), Optimizer)), None)
     if ACCELERATED in kinds:
         return unwrap(optimizer.optimizer)
-    if isinstance(inner, Optimizer):
-        raise TypeError(f"optimizer must not be a wrapper: attach to the {type(inner).__name__} inside the {kind}")
+    inner = wrapped_by(optimizer)
+    if len(inner) > 1:
+        raise TypeError(f"optimizer must not be a wrapper: attach to each of the {len(inner)} inside the {kind}")
+    if inner:
+        raise TypeError(f"optimizer must not be a wrapper: attach to the {type(inner[0]).__name__} inside the {kind}")
     return optimizer
+
+
+def wrapped_by(optimizer: Any) -> list[Optimizer]:
+    """The optimizers that an optimizer keeps in its attributes: it leaves the steps to them, or saves their state."""
+    found = dict[int, Optimizer]()
+    for value in getattr(optimizer, "__dict__", {}).values():
+        several = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else (value,)
+        found |= {id(inner): inner for inner in several if isinstance(inner, Optimizer) and inner is not optimizer}
+    return list(found.values())

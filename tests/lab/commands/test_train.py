@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -177,3 +178,21 @@ def test_tensorboard_events_hold_the_rows(call: Call, runs_dir: Path) -> None:
     events = EventAccumulator(str(run.path / "tensorboard"))
     events.Reload()
     assert [event.step for event in events.Scalars("val_accuracy")] == [row.step for row in run.rows]
+
+
+@pytest.mark.parametrize("flags", [(), ("--filter", "ema"), ("--filter", "ema", "--optimizer", "muon")])
+def test_tensorboard_events_hold_what_the_filter_does(call: Call, runs_dir: Path, flags: tuple[str, ...]) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    assert call(*TRAIN, *flags, "--tensorboard", "--quiet", "--runs-dir", runs_dir)[0] == 0
+    (run,) = load_runs(runs_dir)
+    events = EventAccumulator(str(run.path / "tensorboard"))
+    events.Reload()
+    ours = [tag for tag in events.Tags()["scalars"] if tag.startswith("grokfast/")]
+    assert bool(ours) == bool(flags)
+    each = ("optimizer0/", "optimizer1/") if "muon" in flags else ("",)
+    for prefix in each if flags else ():
+        for name in ("ratio", "cosine", "steps"):
+            values = events.Scalars(f"grokfast/{prefix}{name}")
+            assert [value.step for value in values] == [row.step for row in run.rows]
+            assert all(math.isfinite(value.value) for value in values)

@@ -22,7 +22,7 @@ from grokfast.lab.runs.metrics import Row
 from grokfast.lab.training.interrupt import stop_on_interrupt
 from grokfast.lab.training.loop import Watcher
 from grokfast.lab.training.messages import plain_warnings
-from grokfast.lab.training.tensorboard import event_writer
+from grokfast.lab.training.tensorboard import event_writer, scalars
 from grokfast.lab.training.train import Outcome, train
 
 LINE_SECONDS = 5.0  # between plain lines
@@ -53,9 +53,10 @@ def train_watched(
             nonlocal last
             now, last = row_text(row, last), row
             show(row.step, budget, now, f"{label}: step {row.step:,} of {budget:,}, {now}")
-            write(row)
+            if write is not None:
+                write(row.step, scalars(row))
 
-        return begin(Watcher(on_row=on_row, on_warning=complain, should_stop=interrupted))
+        return begin(Watcher(on_row, on_metrics=write, on_warning=complain, should_stop=interrupted))
 
 
 def train_next(config: RunConfig, folder: Path, label: str, args: argparse.Namespace) -> Run:

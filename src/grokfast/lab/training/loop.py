@@ -28,6 +28,7 @@ class Watcher:
     """How a loop talks to its caller."""
 
     on_row: Callable[[Row], None] = lambda row: None
+    on_metrics: Callable[[int, dict[str, float]], None] | None = None  # of the filter, computed only if asked for
     on_warning: Callable[[str], None] = lambda message: None
     should_stop: Callable[[], bool] = lambda: False
 
@@ -120,7 +121,7 @@ class Loop:
             self.step += 1
             if self.step == due:
                 grad_norm = get_total_norm([p.grad for p in self.params if p.grad is not None])
-            self._update()
+            self._update(measured=self.step == due)
             samples += len(batch)
         self.samples += samples
         loss, accuracy = (float(parallel.total(part)) / samples for part in (loss_sum, correct_sum))
@@ -135,8 +136,8 @@ class Loop:
             rivals.project_gradients(self.params)
         rivals.equalise_gradients(self.equalised)
 
-    def _update(self) -> None:
-        """Let the optimizers step, with the filter inside, and record what the configuration asks for."""
+    def _update(self, *, measured: bool) -> None:
+        """Let the optimizers step, with the filter inside, and record what configuration and watcher ask for."""
         if self.tap is not None:
             self.tap.take()
         for optimizer in self.optimizers:
@@ -145,6 +146,8 @@ class Loop:
             rivals.clip_rows(self.clipped, self.config.optim.row_norm)
         if self.tap is not None:
             self.tap.take()
+        if measured and self.handles and self.watcher.on_metrics is not None:
+            self.watcher.on_metrics(self.step, filter_metrics(self.handles))  # needs the gradients
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         self._keep_weights()
@@ -203,6 +206,14 @@ class Loop:
             optimizer.load_state_dict(saved)
         self.task.load_state_dict(state["task"])
         self.saturated.streak = state.get("saturated", 0)  # version 0.1 knew no late decay
+
+
+def filter_metrics(handles: list[grokfast.Attachment]) -> dict[str, float]:
+    """The metrics of the filter, by optimizer where there are several."""
+    if len(handles) == 1:
+        return handles[0].metrics()
+    each = ((f"grokfast/optimizer{index}/", handle.metrics()) for index, handle in enumerate(handles))
+    return {prefix + name.removeprefix("grokfast/"): v for prefix, found in each for name, v in found.items()}
 
 
 def evaluation_steps(config: RunConfig, epoch_steps: int, done: int) -> Iterator[int]:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from grokfast.lab.runs.metrics import Row
 
+Write = Callable[[int, Mapping[str, float | None]], None]  # a step, and its values by name
+
+
+def scalars(row: Row) -> dict[str, float | None]:
+    """What an evaluation measured, by name."""
+    return {name: value for name, value in row._asdict().items() if name not in ("step", "more")} | dict(row.more or {})
+
 
 @contextmanager
-def event_writer(folder: Path | None) -> Generator[Callable[[Row], None]]:
-    """A function that writes one evaluation, if anywhere; ValueError with a remedy where TensorBoard is missing."""
+def event_writer(folder: Path | None) -> Generator[Write | None]:
+    """A function that writes values, or None without folder; ValueError with a remedy where TensorBoard is missing."""
     if folder is None:
-        yield lambda row: None
+        yield None
         return
     try:
         from torch.utils.tensorboard import SummaryWriter
@@ -22,13 +29,13 @@ def event_writer(folder: Path | None) -> Generator[Callable[[Row], None]]:
         raise ValueError('--tensorboard needs a package: pip install "grokfast[tensorboard]"') from error
     writer: Any = None
 
-    def write(row: Row) -> None:
+    def write(step: int, values: Mapping[str, float | None]) -> None:
         nonlocal writer
         # A resumed run repeats the steps after its checkpoint: what was written of them before is purged.
-        writer = writer or SummaryWriter(str(folder), purge_step=row.step)
-        for name, value in {**row._asdict(), **(row.more or {})}.items():
-            if name not in ("step", "more") and value is not None:
-                writer.add_scalar(name, value, row.step)
+        writer = writer or SummaryWriter(str(folder), purge_step=step)
+        for name, value in values.items():
+            if value is not None:
+                writer.add_scalar(name, value, step)
 
     try:
         yield write
