@@ -29,6 +29,7 @@ from grokfast.lab.tasks.modular.task import ModularConfig
         ({"eval_every": 5, "eval_log": 3}, r"one of eval_every and eval_log, got 5 and 3"),
         ({"device": "abacus"}, r"device must be one of auto, cpu.*, got abacus"),
         ({"fused": True, "optimizer": "sgd"}, r"fused must be False with sgd, got True"),
+        ({"betas": (0.9,)}, r"betas must be two values or more, got \(0.9,\)"),
         ({"two_stage": 5}, r"two_stage needs a filter, got none"),
         ({"two_stage": -5, "filter": "ema"}, r"two_stage must be a step >= 0 or auto, got -5"),
     ],

@@ -132,6 +132,8 @@ def check_optim(config: RunConfig) -> None:
     optim = config.optim
     if optim.fused and optim.optimizer not in FUSED:
         raise ValueError(f"fused must be False with {optim.optimizer}, got True")
+    if len(optim.betas) < 2:
+        raise ValueError(f"betas must be two values or more, got {optim.betas}")
     for name, _ in optim.optimizer_option:
         check_option(name, optim.optimizer)
     for name in ("companion_lr", "row_norm", "late_decay"):

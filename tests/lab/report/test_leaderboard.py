@@ -40,10 +40,10 @@ def test_entries_are_ordered_by_their_median_and_have_an_interval_and_a_command(
     made(tmp_path, 700, 1, "s5", filter="ema", row_norm=2.0)
     lines = [line for line in page_of(tmp_path).splitlines() if line.startswith("| ")]
     assert lines[2].startswith(
-        "| 1 | adam, weight decay 0.005, EMA, alpha 0.98, lamb 2, row clip 2 | **206** | 203 to 208 |"
+        "| 1 | adam, lr 0.001, decay 0.005, EMA, alpha 0.98, lamb 2, row clip 2 | **206** | 203 to 208 |"
     )
     assert "s5 700 (1 seeds)" in lines[2]
-    assert lines[3].startswith("| 2 | adamw, weight decay 0 | **506** |")
+    assert lines[3].startswith("| 2 | adamw, lr 0.003, decay 0 | **506** |")
     assert "grokfast train modmul --filter ema" in page_of(tmp_path)
     assert "--row-norm 2.0" in page_of(tmp_path)
 
@@ -95,6 +95,6 @@ def test_one_command_adds_an_entry_and_code_is_loaded_only_if_named(
     assert f"name it with --optimizer {LION}" in capsys.readouterr().err
     assert main(["leaderboard", str(runs), *where, "--optimizer", LION]) == 0
     assert "archived: 40 runs" in capsys.readouterr().out
-    assert "| 1 | Lion, weight decay 0 | **106** |" in page.read_text()
+    assert "| 1 | Lion, lr 0.001, decay 0 | **106** |" in page.read_text()
     assert len(load_runs(results)) == 40
     assert main(["leaderboard", str(tmp_path / "nowhere"), *where]) == 1
