@@ -84,9 +84,9 @@ def on_top(found: Sequence[Control]) -> Finding | None:
     beside = [f"{n} takes {taken(a)}" for n, a in plain[0].arms.items() if a is not None and n != "no filter"]
     same = f" At {setting(plain[0])}, the best without a filter, {enumerate_words(beside)}." if beside else ""
     words = {
-        "better": "A filter still helps a tuned AdamW",
-        "alike": "A filter makes no clear difference to a tuned AdamW",
-        "worse": "A filter slows a tuned AdamW down",
+        "better": "A filter with the values of the paper still helps a tuned AdamW",
+        "alike": "A filter with the values of the paper makes no clear difference to a tuned AdamW",
+        "worse": "A filter with the values of the paper slows a tuned AdamW down",
     }
     best = f"The best setting with a filter is {name} at {setting(control)}: {taken(arm)}. The best without one takes"
     verdict = words[judge(arm.steps(), plain[1].steps())]
