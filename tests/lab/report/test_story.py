@@ -1,4 +1,4 @@
-"""The demo's page for a person who has never heard of grokking: its numbers are those of the runs, and it fits a phone."""
+"""The demo's page, for a person who has never heard of grokking: it has the numbers of the runs and fits a phone."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_page_says_in_big_numbers_how_much_sooner(runs: list[Run], tmp_path:
     assert f"understands {old.reached / 790:.0f} times sooner" in head
     for number in (old.by_heart, old.reached, 790):
         assert f"<b>{number:,}</b> steps" in head
-    assert "5 × 43 = 215 = 2 × 97 + 21 → 21" in head
+    assert "5 x 43 = 215 = 2 x 97 + 21" in head.replace("\N{MULTIPLICATION SIGN}", "x")
     assert old.run in head
     assert f"{old.tuned}, it needs no filter and {old.tuned_steps}" in head
     assert 'docs/results.md">all results</a>' in head

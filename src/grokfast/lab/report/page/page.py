@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
-from pathlib import Path
 from typing import NamedTuple
 
 from plotly.offline import get_plotlyjs
@@ -20,6 +19,8 @@ from grokfast.lab.compare.seeds import Arm, make_arms, stopped_before
 from grokfast.lab.config import flatten
 from grokfast.lab.report.curves import curves_plot
 from grokfast.lab.report.draw_plotly import chart
+from grokfast.lab.report.page.assets import asset
+from grokfast.lab.report.page.explorer import explorer, recorded_gradient
 from grokfast.lab.report.page.markup import prose, table, titled_table
 from grokfast.lab.report.page.sweeps import sweep_section
 from grokfast.lab.report.pictures import Picture, picture_name
@@ -34,7 +35,6 @@ WHAT = (
     "<p>A network that groks learns its training data within a few hundred steps and generalises to the rest much later. "
     "Grokfast adds the slow part of each gradient to it, ĝ = g + h ∗ g, to shorten the delay.</p>"
 )
-ASSETS = Path(__file__).parent
 STEPS = (
     "Solid: validation, the median over seeds, with a band from the lowest to the highest; a run that stopped at its "
     "level keeps its last value. Dashed: training. Rings: the level is reached."
@@ -69,6 +69,7 @@ def page(tasks: Mapping[str, list[Run]], unreadable: Sequence[str] = (), *, stor
     parts = [Part(task, section(task, group)) for task, group in tasks.items()]
     parts += [
         extra("The filters", FILTERS, filter_plots(runs)),
+        Part("Explore the filters", explorer(recorded_gradient(runs))),
         extra("Gradients in frequency", GRADIENTS, gradient_plots(runs)),
         extra("Weights in space", WEIGHTS, weight_plots(runs, weights), distances),
         Part("Not shown", bullets(unreadable)),
@@ -86,7 +87,7 @@ def page(tasks: Mapping[str, list[Run]], unreadable: Sequence[str] = (), *, stor
 {contents(shown)}
 {"".join(f'<section id="{part.id}"><h2>{escape(part.title)}</h2>{part.html}</section>' for part in shown)}
 {"</details>" if story else ""}
-</main><script>{asset("page.js")}</script></body></html>
+</main><script>{asset("page.js")}</script><script>{asset("explorer.js")}</script></body></html>
 """
 
 
@@ -202,7 +203,3 @@ def machine(run: Run) -> str:
     if not found:
         return "It is not known on which machine this was measured."
     return f"Measured with torch {found.get('torch')}, {found.get('processor')}, {found.get('cores')} cores."
-
-
-def asset(name: str) -> str:
-    return (ASSETS / name).read_text(encoding="utf-8")
