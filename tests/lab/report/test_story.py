@@ -82,7 +82,7 @@ def test_the_story_fits_and_the_rest_is_folded_away(
         return box.left >= 0 && box.right <= innerWidth;
     })"""
     assert page.evaluate(inside)
-    page.click("summary")
+    page.click("main > details > summary")
     page.wait_for_selector("#curves-modmul .main-svg")
     assert page.evaluate(shown) == ["story", "curves-modmul", "response", "theorem"]
     assert page.complaints == []

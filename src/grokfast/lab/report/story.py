@@ -58,8 +58,9 @@ def notes(story: Story) -> list[Note]:
     old = story.archived
     found = [
         Note(old.by_heart, old.level, "knows its half\nby heart", (-62, -2)),
-        Note(old.reached, old.level, "understands\nthe other half", (-40, 130)),
+        Note(old.reached, old.level, "understands\nthe other half", (-85, 14)),
     ]
-    if story.steps is not None:
-        found.append(Note(story.steps, old.level / 2, "the same with\nGrokfast", (72, 0)))
+    if story.arms:
+        slowest = max(arm.steps().median.value for arm in story.arms)
+        found.append(Note(slowest, old.level / 2, "the same with\nGrokfast", (72, 0)))
     return found

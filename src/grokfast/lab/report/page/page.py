@@ -21,6 +21,7 @@ from grokfast.lab.report.curves import curves_plot
 from grokfast.lab.report.draw_plotly import chart
 from grokfast.lab.report.page.assets import asset
 from grokfast.lab.report.page.explorer import explorer, recorded_gradient
+from grokfast.lab.report.page.inside import inside_section
 from grokfast.lab.report.page.markup import prose, table, titled_table
 from grokfast.lab.report.page.sweeps import sweep_section
 from grokfast.lab.report.pictures import Picture, picture_name
@@ -72,6 +73,7 @@ def page(tasks: Mapping[str, list[Run]], unreadable: Sequence[str] = (), *, stor
         Part("Explore the filters", explorer(recorded_gradient(runs))),
         extra("Gradients in frequency", GRADIENTS, gradient_plots(runs)),
         extra("Weights in space", WEIGHTS, weight_plots(runs, weights), distances),
+        Part("Inside the network", inside_section(runs)),
         Part("Not shown", bullets(unreadable)),
         Part("To repeat", repeat(runs)),
     ]
@@ -87,7 +89,7 @@ def page(tasks: Mapping[str, list[Run]], unreadable: Sequence[str] = (), *, stor
 {contents(shown)}
 {"".join(f'<section id="{part.id}"><h2>{escape(part.title)}</h2>{part.html}</section>' for part in shown)}
 {"</details>" if story else ""}
-</main><script>{asset("page.js")}</script><script>{asset("explorer.js")}</script></body></html>
+</main><script>{asset("page.js")}</script><script>{asset("explorer.js")}</script><script>{asset("inside.js")}</script></body></html>
 """
 
 

@@ -7,7 +7,9 @@ from html import escape
 from pathlib import Path
 
 from grokfast.lab.compare.names import enumerate_words
+from grokfast.lab.report.colours import PAPER, number_arms
 from grokfast.lab.report.draw_plotly import chart
+from grokfast.lab.report.pictures import Series
 from grokfast.lab.report.story import Story, story_plot
 from grokfast.lab.runs.directory import Run
 
@@ -18,18 +20,19 @@ def story_head(story: Story, run: Run, out: Path) -> str:
     """The page above its fold, where `out` is the page and `run` any of the demo's."""
     old, p = story.archived, run.settings["task"]["p"]
     plot = chart(story_plot(story))
+    colour = Series(number_arms(story.arms)[story.arms[0].key] if story.arms else PAPER["Grokfast-EMA"], "", (), ()).colour
     return f"""<h1>{title(story)}</h1>
 {example(p, run.settings["task"]["train_fraction"])}
-<div class="numbers">
+<div class="story" style="--fast: {colour}"><div class="numbers">
 {tile(f"{old.by_heart:,}", "steps", f"until it knows its training half <b>by heart</b> ({old.level:.0%} right)", "")}
 {tile(f"{old.reached:,}", "steps", "until it <b>understands</b>: the same on the half it has never seen", "no filter")}
 {fast_tile(story)}
 </div>
-{bars(story)}
+{bars(story)}</div>
 {plot}
-<p class="soft">Share of right answers after so many training steps; each mark on the axis is ten times as far. Dashed: the
+<p class="soft">Share of right answers over training steps; equal distances on the axis are equal factors. Dashed: the
 training half. Solid: the other half. The line without a filter is not from today: it is the archived run
-<code>{escape(old.run)}</code>, which trained for {old.reached:,} steps. {trained_here(story)}</p>
+<code>{escape(old.run)}</code>, which got there after {old.reached:,} steps. {trained_here(story)}</p>
 <p><b>What does it?</b> A network learns in small steps, each along a <i>gradient</i>. Most of a gradient is jitter that
 changes from step to step; a small part points the same way for a long time. Grokfast keeps a running mean of the
 gradients, the slow part, and adds it to each of them. One line of code attaches it to any optimizer.</p>
@@ -41,7 +44,7 @@ def title(story: Story) -> str:
     if story.steps is None:
         return "A network learns by heart long before it understands"
     times = story.archived.reached / story.steps
-    return f"A network that understands {times:.0f} times sooner"
+    return f"With Grokfast, this network understands {times:.0f} times sooner"
 
 
 def example(p: int, fraction: float) -> str:
@@ -71,8 +74,8 @@ def bars(story: Story) -> str:
         return ""
     part = 100 * story.steps / story.archived.reached
     return f"""<div class="bars" role="img" aria-label="{story.archived.reached:,} steps against {story.steps:,}">
-<div class="slow"><span style="width:100%"></span>no filter</div>
-<div class="fast"><span style="width:{max(part, 0.5):.2f}%"></span>Grokfast</div></div>"""
+<div class="slow"><span style="width:100%"></span>no filter, {story.archived.reached:,} steps</div>
+<div class="fast"><span style="width:{max(part, 0.5):.2f}%"></span>Grokfast, {story.steps:,} steps</div></div>"""
 
 
 def trained_here(story: Story) -> str:
