@@ -132,9 +132,9 @@ def test_hover_says_training_or_validation_and_whole_steps(page: Any) -> None:
 def test_an_arm_has_one_colour_in_all_charts(page: Any) -> None:
     lines = "document.getElementById('{}').data.filter(t => t.line?.color && t.name.startsWith('MA'))"
     of = f"{lines}.map(t => t.line.color)"
-    colours = [set(page.evaluate(of.format(name))) for name in ("curves-modmul", "response", "theorem", "trajectories")]
+    colours = [set(page.evaluate(of.format(name))) for name in ("curves-modmul", "response", "trajectories")]
     (colour,) = colours[0]
-    assert colours == [{colour}] * 4
+    assert colours == [{colour}] * 3
     spectrum = "document.getElementById('spectrum-0').data.map(t => t.line.color)"
     assert set(page.evaluate(spectrum)) == {colour}
 
@@ -174,6 +174,6 @@ def test_a_wide_table_says_that_it_scrolls_and_shows_more_than_names(page: Any) 
 
 def test_everything_recorded_is_drawn(page: Any) -> None:
     names = page.evaluate("[...document.querySelectorAll('.plotly-graph-div')].map(chart => chart.id)")
-    assert names == ["curves-modmul", "response", "theorem", "spectrum-0", "trajectories"]
+    assert names == ["curves-modmul", "response", "spectrum-0", "trajectories"]
     painted = "[...document.querySelectorAll('.plotly-graph-div')].every(c => c.layout.font.color === '#e6eaee')"
     assert page.evaluate(painted)

@@ -14,7 +14,7 @@ from grokfast.lab.report.evidence import load
 from grokfast.lab.report.page.page import page
 from grokfast.lab.report.page.story import story_head
 from grokfast.lab.report.pictures import Picture
-from grokfast.lab.report.plots import filter_plots, gradient_plots, weight_plots
+from grokfast.lab.report.plots import filter_plots, gradient_plots, theorem_plots, weight_plots
 from grokfast.lab.report.story import story_plot, tell
 from grokfast.lab.report.sweeps import sweep_plots
 from grokfast.lab.runs.directory import Run
@@ -52,5 +52,9 @@ def write_figures(runs: Sequence[Run], folder: Path, ending: str, *, level: floa
     everything = [run for members in tasks.values() for run in members]
     folder.mkdir(parents=True, exist_ok=True)
     plots: list[Picture] = [*task_plots(tasks.values()), *sweep_plots(tasks.values()), *filter_plots(everything)]
-    plots += [*gradient_plots(everything), *weight_plots(everything, products_by_model(everything))]
+    plots += [
+        *theorem_plots(everything),
+        *gradient_plots(everything),
+        *weight_plots(everything, products_by_model(everything)),
+    ]
     return [draw([plot], folder / f"{plot.name}.{ending}") for plot in plots]

@@ -26,13 +26,23 @@ STATES: tuple[Symbol, ...] = ("ring", "square", "diamond")  # A, B, C
 FLOOR = 1e-3  # of gains in pictures: a zero of a filter would stretch the axis without end
 
 
-def filter_plots(runs: Sequence[Run]) -> list[Plot]:
-    """The distinct filters of runs, as far as they are known here."""
+def known_filters(runs: Sequence[Run]) -> dict[grokfast.Filter, int]:
+    """The distinct filters of runs, as far as they are known here, with the numbers of their arms."""
     numbers = number_runs(runs)
     found = {known_filter(run.settings["filter"]): number_of(run, numbers) for run in reversed(paper_first(runs))}
     filters = {filter: number for filter, number in reversed(found.items()) if filter is not None}
-    shown = dict(list(filters.items())[: len(COLOURS)])
-    return [response_plot(shown), theorem_plot(dict(list(shown.items())[:3]))] if shown else []
+    return dict(list(filters.items())[: len(COLOURS)])
+
+
+def filter_plots(runs: Sequence[Run]) -> list[Plot]:
+    shown = known_filters(runs)
+    return [response_plot(shown)] if shown else []
+
+
+def theorem_plots(runs: Sequence[Run]) -> list[Plot]:
+    """Of three filters: it is measured by training, which takes a second for each. No run changes it."""
+    shown = dict(list(known_filters(runs).items())[:3])
+    return [theorem_plot(shown)] if shown else []
 
 
 def paper_first(runs: Sequence[Run]) -> list[Run]:

@@ -42,8 +42,7 @@ STEPS = (
 )
 FILTERS = (
     "Left: the gain at each frequency, 1 + h solid, h alone dashed, a ring at the cutoff. Right: how much of a gradient "
-    "is added to later ones. Below: the theorem for linear optimizers, what it says about the updates of SGD with "
-    "momentum and what they do on white noise."
+    "is added to later ones."
 )
 GRADIENTS = (
     "Left: the power of the gradients of sampled scalars by phase of training, each scalar scaled to the same total; "

@@ -20,7 +20,9 @@ def story_head(story: Story, run: Run, out: Path) -> str:
     """The page above its fold, where `out` is the page and `run` any of the demo's."""
     old, p = story.archived, run.settings["task"]["p"]
     plot = chart(story_plot(story))
-    colour = Series(number_arms(story.arms)[story.arms[0].key] if story.arms else PAPER["Grokfast-EMA"], "", (), ()).colour
+    colour = Series(
+        number_arms(story.arms)[story.arms[0].key] if story.arms else PAPER["Grokfast-EMA"], "", (), ()
+    ).colour
     return f"""<h1>{title(story)}</h1>
 {example(p, run.settings["task"]["train_fraction"])}
 <div class="story" style="--fast: {colour}"><div class="numbers">
