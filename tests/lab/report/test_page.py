@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tiny import tiny
 
+from grokfast.lab.analysis.inside_run import look_inside, save_inside
 from grokfast.lab.report import write_report
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.files import read_json, write_json
@@ -36,6 +37,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     foreign = create_run(tiny(seed=9), folder, {})
     parts: dict[str, Any] = {key: {} for key in ("task", "filter", "optim", "loop")}
     write_json(foreign.path / "config.json", {"task_name": "<b>chess</b>", **parts})
+    save_inside(hostile, look_inside(hostile))
     return [*made[:3], hostile, Run(own.path), unfinished, Run(foreign.path)]
 
 
@@ -157,7 +159,7 @@ def test_a_damaged_run_is_mentioned_at_the_top(page: Any) -> None:
 def test_the_contents_lead_to_every_section(page: Any) -> None:
     targets = page.evaluate("[...document.querySelectorAll('nav a')].map(a => a.hash.slice(1))")
     assert targets == page.evaluate("[...document.querySelectorAll('section')].map(s => s.id)")
-    assert len(targets) == 7
+    assert len(targets) == 8
 
 
 @pytest.mark.parametrize("page", [360, 1200], indirect=True)
@@ -174,6 +176,17 @@ def test_a_wide_table_says_that_it_scrolls_and_shows_more_than_names(page: Any) 
 
 def test_everything_recorded_is_drawn(page: Any) -> None:
     names = page.evaluate("[...document.querySelectorAll('.plotly-graph-div')].map(chart => chart.id)")
-    assert names == ["curves-modmul", "response", "spectrum-0", "trajectories"]
+    assert names == ["curves-modmul", "response", "spectrum-0", "trajectories", "inside-loss-0", "inside-layers-0"]
     painted = "[...document.querySelectorAll('.plotly-graph-div')].every(c => c.layout.font.color === '#e6eaee')"
     assert page.evaluate(painted)
+
+
+def test_a_slider_moves_the_embeddings_through_training_by_keyboard(page: Any) -> None:
+    dots = "[...document.querySelectorAll('.inside circle')].map(dot => dot.getAttribute('cx'))"
+    last, text = page.evaluate(dots), page.inner_text(".inside output")
+    assert len(last) == 6
+    assert text == "step 300"
+    page.focus(".inside input")
+    page.keyboard.press("Home")
+    assert page.inner_text(".inside output") == "step 0"
+    assert page.evaluate(dots) != last
