@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from made import made_run
 
-from grokfast.lab.commands.results import load_judged
+from grokfast.lab.commands import cli
 from grokfast.lab.report import write_demo
-from grokfast.lab.report.evidence import FILE, gather, load, to_text
+from grokfast.lab.report.evidence import FILE, load
 from grokfast.lab.report.story import story_plot, tell
 from grokfast.lab.runs.directory import Run
 
@@ -26,16 +26,18 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     return [made_run(folder, arm, 0, values, task="modmul") for arm, values in losses.items()]
 
 
-def test_the_evidence_that_ships_is_what_the_archived_runs_say() -> None:
-    found = gather(load_judged([RESULTS], None))
-    assert found is not None
-    assert to_text(found) == FILE.read_text(), "make results"
+def test_the_evidence_that_ships_is_what_the_archived_runs_say(tmp_path: Path) -> None:
+    assert cli.main(["results", str(RESULTS), "--evidence", str(tmp_path / "evidence.json")]) == 0
+    assert (tmp_path / "evidence.json").read_text() == FILE.read_text(), "make results"
     assert FILE.stat().st_size < 200_000
-    assert found == load()
+    assert load().level == 0.95
 
 
-def test_evidence_needs_a_baseline_that_got_there(tmp_path: Path) -> None:
-    assert gather([made_run(tmp_path, "Baseline", 0, [0.9, 0.8], task="modmul")]) is None
+def test_evidence_needs_a_baseline_that_got_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made_run(tmp_path, "Baseline", 0, [0.9, 0.8], task="modmul")
+    assert cli.main(["results", str(tmp_path), "--evidence", str(tmp_path / "evidence.json")]) == 1
+    assert "no run of the paper's baseline that has reached its level" in capsys.readouterr().err
+    assert not (tmp_path / "evidence.json").exists()
 
 
 def test_the_late_rise_of_the_baseline_is_in_the_picture(runs: list[Run]) -> None:
@@ -51,7 +53,7 @@ def test_the_late_rise_of_the_baseline_is_in_the_picture(runs: list[Run]) -> Non
 def test_the_page_says_in_big_numbers_how_much_sooner(runs: list[Run], tmp_path: Path) -> None:
     old = load()
     text = write_demo(runs, tmp_path / "demo/index.html")[0].read_text()
-    head = text.split("</script>")[1].split("<details>")[0]
+    head = text.partition("<main>")[2].partition("<details>")[0]
     assert f"understands {old.reached / 790:.0f} times sooner" in head
     for number in (old.by_heart, old.reached, 790):
         assert f"<b>{number:,}</b> steps" in head

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from grokfast.lab.compare.seeds import Arm, make_arms
 from grokfast.lab.report.colours import PAPER, number_arms
@@ -49,9 +50,9 @@ def story_plot(story: Story) -> Plot:
     return Plot("story", "Right answers over training steps, without a filter and with Grokfast", [panel])
 
 
-def columns(curve: Sequence[Sequence[float]]) -> tuple[np.ndarray, np.ndarray]:
+def columns(curve: Sequence[Sequence[float]]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     steps, values = zip(*curve, strict=True)
-    return np.array(steps, int), np.array(values)
+    return np.array(steps, np.int64), np.array(values)
 
 
 def notes(story: Story) -> list[Note]:

@@ -18,8 +18,8 @@ from grokfast.lab.runs.recording import load_gradients
 SHIPPED = Path(__file__).with_name("gradient.json")  # of one weight, for pages about runs that recorded none
 STEPS, DIGITS = 600, 3
 TEXT = (
-    "Left: the gain at each frequency, 1 + h solid, h alone dashed. Middle: how much of a gradient is added to later ones. "
-    "Right: a recorded gradient in grey, and what the optimizer gets of it."
+    "Gain: 1 + h solid, h alone dashed. Impulse response: how much of a gradient is added to later ones. At work: a "
+    "recorded gradient in grey, and in colour what the optimizer gets of it."
 )
 
 
