@@ -68,9 +68,12 @@ def lines(plot: Plot) -> tuple[list[Json], Json]:
         number = "" if i == 0 else str(i + 1)
         left = i * (width + GAP)
         shared = {"exponentformat": "power", "automargin": True}
+        few = {"nticks": 5} if count > 1 else {}  # or long numbers would touch
         x = {"type": scale(panel.log_x), "title": title(panel.x), "domain": [left, left + width]} | shared
         y = {"type": scale(panel.log_y), "title": title(panel.y)} | shared
-        layout[f"xaxis{number}"] = x | {"anchor": f"y{number}"} | ({"tickformat": ",d"} if panel.x == "steps" else {})
+        layout[f"xaxis{number}"] = (
+            x | {"anchor": f"y{number}"} | ({"tickformat": ",d"} if panel.x == "steps" else {}) | few
+        )
         layout[f"yaxis{number}"] = y | {"anchor": f"x{number}"} | ({"tickformat": ".0%"} if panel.percent else {})
         axes = {"xaxis": f"x{number}", "yaxis": f"y{number}"}
         data += [trace | axes for series in panel.series for trace in traces(series, panel)]
