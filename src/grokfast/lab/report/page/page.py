@@ -136,7 +136,7 @@ def section(task: str, runs: list[Run]) -> str:
 {sweep_section(runs)}
 {over_seeds(runs)}
 <h3>Steps until the validation {runs[0].measure} is {runs[0].level:g}</h3>
-{table(run_rows(runs, arms), mark=lambda column, text: column == 2 and text != "yes")}
+{table(run_rows(runs, arms), mark=lambda column, text: text.startswith("no: "))}
 <p class="soft">The crossing lies between two evaluations ("lies in"). "&gt;" means not reached within the run. "Paper" is the
 published number of the same setting. One run of each seed counts in medians and curves; a run that never crossed and is
 shorter than half of the longest of its setting does not count.{prose(level_note(runs))}</p>
@@ -145,13 +145,14 @@ shorter than half of the longest of its setting does not count.{prose(level_note
 
 
 def run_rows(runs: Sequence[Run], arms: Sequence[Arm]) -> list[list[str]]:
-    """The headings and a line for each run, which says whether it counts over seeds."""
+    """The headings and a line for each run, the steps first; the last column says whether it counts over seeds."""
     known = {run.path: "yes" for arm in arms for run in arm.runs}
     known |= {run.path: reason for arm in arms for run, reason in arm.left_out}
     rows: list[dict[str, str]] = []
     for run in runs:
         found, counts = result(run), known.get(run.path, "no: not evaluated yet")
-        rows.append({"run": found.pop("run"), "status": found.pop("status"), "counts": counts, **found})
+        status = found.pop("status")
+        rows.append({**found, "status": status, "counts": counts})
     return table_of(rows)
 
 
