@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from made import made_run
 
@@ -46,7 +47,7 @@ def test_the_late_rise_of_the_baseline_is_in_the_picture(runs: list[Run]) -> Non
     assert [line.name for line in filtered] == ["Grokfast-MA, the other half", "Grokfast-EMA, the other half"]
     assert validation.y[validation.x < 2_000].max() < 0.5
     assert validation.y[validation.x == old.reached] >= old.level
-    assert training.y[training.x == old.by_heart] >= old.level
+    assert np.interp(old.by_heart, training.x, training.y) == pytest.approx(old.level, abs=0.02)  # thinned
     assert old.reached > 10_000
 
 
