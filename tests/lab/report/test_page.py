@@ -176,7 +176,15 @@ def test_a_wide_table_says_that_it_scrolls_and_shows_more_than_names(page: Any) 
 
 def test_everything_recorded_is_drawn(page: Any) -> None:
     names = page.evaluate("[...document.querySelectorAll('.plotly-graph-div')].map(chart => chart.id)")
-    assert names == ["curves-modmul", "response", "spectrum-0", "trajectories", "inside-loss-0", "inside-layers-0"]
+    assert names == [
+        "curves-modmul",
+        "response",
+        "spectrum-0",
+        "trajectories",
+        "deviation",
+        "inside-loss-0",
+        "inside-layers-0",
+    ]
     painted = "[...document.querySelectorAll('.plotly-graph-div')].every(c => c.layout.font.color === '#e6eaee')"
     assert page.evaluate(painted)
 
