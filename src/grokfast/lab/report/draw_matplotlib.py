@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -100,7 +101,7 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
 def draw_note(axes: Axes, note: Note) -> None:
     right, down = note.shift
     arrow = {"arrowstyle": "->", "color": AXIS}
-    where = {"xytext": (right, -down), "textcoords": "offset points", "ha": "center", "va": "center"}
+    where: dict[str, Any] = {"xytext": (right, -down), "textcoords": "offset points", "ha": "center", "va": "center"}
     axes.annotate(note.text, (note.x, note.y), fontsize=9, arrowprops=arrow, **where)
 
 
@@ -110,7 +111,12 @@ def draw_series(axes: Axes, series: Series) -> None:
         symbols = ["x"] if series.style == "crosses" else [SYMBOLS[text] for text in series.symbols or ["ring"]]
         for i, symbol in enumerate(symbols):
             part = slice(None) if len(symbols) == 1 else slice(i, i + 1)
-            look = {"color": series.colour, "markersize": 6, "fillstyle": "none", "label": label if i == 0 else None}
+            look: dict[str, Any] = {
+                "color": series.colour,
+                "markersize": 6,
+                "fillstyle": "none",
+                "label": label if i == 0 else None,
+            }
             axes.plot(series.x[part], series.y[part], symbol, **look)
         return
     width = WIDTHS[series.style]

@@ -41,10 +41,10 @@ def gather(runs: Sequence[Run]) -> Archived | None:
     if first is None or learnt is None:
         return None
     alone = arm._replace(runs=[run])
-    curves = [pairs(alone, field) for field in ("train_accuracy", "val_accuracy")]
+    training, validation = pairs(alone, "train_accuracy"), pairs(alone, "val_accuracy")
     steps = best[1].steps()
     taken = f"{steps.median} steps" + (f" ({steps.interval}, {steps.count} seeds)" if steps.count > 1 else "")
-    return Archived(run.name, run.loop["seed"], run.level, learnt, first, *curves, best[0].words, taken)
+    return Archived(run.name, run.loop["seed"], run.level, learnt, first, training, validation, best[0].words, taken)
 
 
 def pairs(arm: Arm, field: str) -> list[list[float]]:
