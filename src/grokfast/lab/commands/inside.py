@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from statistics import fmean
 
 from rich.table import Table
 
@@ -41,7 +40,8 @@ def inside_table(found: Inside) -> Table:
     """A line for each snapshot."""
     table = Table(*COLUMNS, title="inside the network")
     for moment in found.moments:
-        losses = [moment.train_loss, moment.val_loss, moment.restricted_loss, fmean(moment.excluded_loss)]
+        excluded = sum(moment.excluded_loss) / len(moment.excluded_loss)
+        losses = [moment.train_loss, moment.val_loss, moment.restricted_loss, excluded]
         shares = [moment.embedding_gini, moment.logits_gini]
         cells = [f"{moment.step:,}", *(f"{loss:.4g}" for loss in losses), f"{moment.zero_loss:.1%}"]
         table.add_row(*cells, *(f"{share:.2f}" for share in shares))
