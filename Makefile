@@ -28,8 +28,8 @@ lint: $(READY)
 	$(BIN)/pyright
 	$(BIN)/pyright -p tests
 
-results: $(LAB)  ## write docs/results.md, its figures and the README's answer, from results/ alone
-	$(BIN)/grokfast results results -o docs/results.md --summary README.md
+results: $(LAB)  ## write docs/results.md, its figures, the README's answer and the demo's evidence, from results/ alone
+	$(BIN)/grokfast results results -o docs/results.md --summary README.md --evidence src/grokfast/lab/report/evidence.json
 
 bench: $(READY)  ## ratios against peers and against the memory limit
 	$(BIN)/python benchmarks/filters.py

@@ -16,7 +16,7 @@ from grokfast.lab.analysis.spectrum import filtered_spectra, measured_gain
 from grokfast.lab.analysis.trajectory import project
 from grokfast.lab.analysis.weights import products, products_by_model
 from grokfast.lab.commands.cli import main
-from grokfast.lab.report.plots import gradient_plots, weight_plots
+from grokfast.lab.report.plots import STATES, gradient_plots, weight_plots
 from grokfast.lab.training.train import train
 
 
@@ -74,7 +74,7 @@ def test_an_archive_draws_and_measures_what_the_weights_did(
     live, kept = weight_plots(runs, weights), weight_plots(slim)
     assert [plot.name for plot in kept] == ["trajectories", "deviation"] == [plot.name for plot in live]
     assert [panel.x for panel in kept[0].panels] == [f"first principal axis, seed {seed}" for seed in (0, 1)]
-    assert [s.texts for s in kept[0].panels[0].series if s.style == "marks"] == ["ABC", "BC"]
+    assert [s.symbols for s in kept[0].panels[0].series if s.style == "marks"] == [STATES, STATES[1:]]
 
 
 def test_points_come_when_the_base_is_there(runs_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

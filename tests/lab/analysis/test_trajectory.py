@@ -175,9 +175,15 @@ def test_a_trained_run_is_measured_from_its_own_snapshots(runs_dir: Path, monkey
     assert not found.generalised
 
 
-def test_runs_of_one_model_lie_in_one_space_and_those_without_weights_in_none(runs_dir: Path) -> None:
-    runs = [make_run(runs_dir, wander(i), config=tiny(snapshots=2, seed=i)) for i in range(3)]
+def test_runs_of_one_model_and_seed_lie_in_one_space_and_those_without_weights_in_none(runs_dir: Path) -> None:
+    configs = (
+        tiny(snapshots=2),
+        tiny(snapshots=2, filter="ema"),
+        tiny(snapshots=2, filter="ma"),
+        tiny(snapshots=2, seed=1),
+    )
+    runs = [make_run(runs_dir, wander(i), config=config) for i, config in enumerate(configs)]
     other = make_run(runs_dir, wander(3), config=tiny(snapshots=2, p=5))
     for path in (runs[2].path / "snapshots").iterdir():
         path.unlink()
-    assert [known.runs for known in products_by_model([*runs, other])] == [runs[:2], [other]]
+    assert [known.runs for known in products_by_model([*runs, other])] == [runs[:2], runs[3:], [other]]

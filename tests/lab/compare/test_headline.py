@@ -53,13 +53,22 @@ def test_an_unfinished_run_counts_as_far_as_it_has_come(tmp_path: Path) -> None:
 def test_without_a_crossing_nothing_is_claimed(tmp_path: Path) -> None:
     base = made_run(tmp_path, "Baseline", 0, [3.0])
     assert headline([base, made_run(tmp_path, "Grokfast", 0, [9.0])]).startswith(
-        "No run with a filter has reached 5 yet"
+        "The fastest setting has no filter, 10 steps. No run with a filter has reached 5 yet"
     )
-    assert headline([base]) == (
-        "No run with a filter has been evaluated yet; reaching 5 takes 10 steps at weight decay 0."
-    )
+    assert headline([base]) == "Without a filter, reaching 5 takes 10 steps at weight decay 0."
 
 
 def test_other_problems_are_no_rivals(tmp_path: Path) -> None:
     runs = [swept_run(tmp_path, 100, filter="ema"), swept_run(tmp_path, 500, p=11)]
     assert "without a filter" not in headline(runs)
+
+
+def test_the_most_interesting_fact_comes_first(tmp_path: Path) -> None:
+    plain = [swept_run(tmp_path, steps, weight_decay=decay) for steps, decay in ((100, 1.0), (900, 0.1))]
+    decide = (
+        "The settings of the optimizer decide, from 100 to 900 steps without a filter: reaching 0.95 takes 100 steps"
+    )
+    assert headline(plain).startswith(decide)
+    filtered = swept_run(tmp_path, 400, filter="ema")
+    assert headline([*plain, filtered]).startswith("The fastest setting has no filter, 100 steps. ")
+    assert headline([plain[1], filtered]).startswith("EMA")

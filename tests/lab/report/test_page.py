@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tiny import tiny
 
+from grokfast.lab.analysis.inside_run import look_inside, save_inside
 from grokfast.lab.report import write_report
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.files import read_json, write_json
@@ -18,10 +18,6 @@ from grokfast.lab.runs.writer import create_run
 from grokfast.lab.training.loop import Watcher
 from grokfast.lab.training.train import train
 
-BROWSER = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs chromium")
 HOSTILE = "<script>document.title='owned'<|script>"  # a slash cannot stand in the name of a folder
 
 
@@ -41,6 +37,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     foreign = create_run(tiny(seed=9), folder, {})
     parts: dict[str, Any] = {key: {} for key in ("task", "filter", "optim", "loop")}
     write_json(foreign.path / "config.json", {"task_name": "<b>chess</b>", **parts})
+    save_inside(hostile, look_inside(hostile))
     return [*made[:3], hostile, Run(own.path), unfinished, Run(foreign.path)]
 
 
@@ -50,22 +47,9 @@ def page_path(runs: list[Run], tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 @pytest.fixture
-def page(page_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
-    """The page at desktop or, with a width as the parameter, another size; errors and requests are kept on it."""
-    from playwright.sync_api import sync_playwright
-
-    width = getattr(request, "param", 1200)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu"])
-        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="dark")
-        page.complaints, page.requests = [], []  # type: ignore
-        page.on("console", lambda message: page.complaints.append(message.text))  # type: ignore
-        page.on("pageerror", lambda error: page.complaints.append(str(error)))  # type: ignore
-        page.on("request", lambda request: page.requests.append(request.url))  # type: ignore
-        page.goto(page_path.as_uri())
-        page.wait_for_selector(".plotly-graph-div .main-svg")
-        yield page
-        browser.close()
+def page(page_path: Path, visit: Callable[..., Any], request: pytest.FixtureRequest) -> Any:
+    """The page at desktop or, with a width as the parameter, another size."""
+    return visit(page_path, width=getattr(request, "param", 1200))
 
 
 def test_it_loads_without_complaints_and_without_the_network(page: Any, page_path: Path) -> None:
@@ -140,8 +124,77 @@ def test_nothing_overflows_on_a_phone_and_no_text_lies_on_a_chart(page: Any) -> 
     assert overlaps == 0
 
 
+def test_hover_says_training_or_validation_and_whole_steps(page: Any) -> None:
+    texts = page.evaluate("document.getElementById('curves-modmul').data.map(t => t.hovertemplate).filter(t => t)")
+    assert texts
+    assert all((", training<br>" in text) != (", validation<br>" in text) for text in texts)
+    assert all("steps %{x:,d}" in text for text in texts)
+
+
+def test_an_arm_has_one_colour_in_all_charts(page: Any) -> None:
+    lines = "document.getElementById('{}').data.filter(t => t.line?.color && t.name.startsWith('MA'))"
+    of = f"{lines}.map(t => t.line.color)"
+    colours = [set(page.evaluate(of.format(name))) for name in ("curves-modmul", "response", "trajectories")]
+    (colour,) = colours[0]
+    assert colours == [{colour}] * 3
+    spectrum = "document.getElementById('spectrum-0').data.map(t => t.line.color)"
+    assert set(page.evaluate(spectrum)) == {colour}
+
+
+def test_ticks_are_plain_numbers_and_no_text_lies_on_another(page: Any) -> None:
+    ticks = page.evaluate("[...document.querySelectorAll('.xtick, .ytick')].map(t => t.textContent)")
+    assert ticks
+    assert not [text for text in ticks if set("µmkn") & set(text)]
+    assert page.evaluate("document.querySelectorAll('.textpoint').length") == 0
+
+
+def test_a_damaged_run_is_mentioned_at_the_top(page: Any) -> None:
+    top = page.evaluate("document.querySelector('.warning').getBoundingClientRect().bottom")
+    assert top < 300
+    assert page.inner_text(".warning") == "1 run cannot be shown and is missing below: why."
+    page.click(".warning a")
+    assert page.evaluate("location.hash") == "#part-Not_shown"
+
+
+def test_the_contents_lead_to_every_section(page: Any) -> None:
+    targets = page.evaluate("[...document.querySelectorAll('nav a')].map(a => a.hash.slice(1))")
+    assert targets == page.evaluate("[...document.querySelectorAll('section')].map(s => s.id)")
+    assert len(targets) == 8
+
+
+@pytest.mark.parametrize("page", [360, 1200], indirect=True)
+def test_a_wide_table_says_that_it_scrolls_and_shows_more_than_names(page: Any) -> None:
+    boxes = page.evaluate(
+        """[...document.querySelectorAll('.scroll')].filter(b => b.clientWidth).map(b => [
+            b.scrollWidth > b.clientWidth + 1, b.classList.contains('wide'), b.clientWidth,
+            b.querySelector('tbody th').getBoundingClientRect().width])"""
+    )
+    assert any(wide for wide, *_ in boxes)
+    assert all(wide == hinted for wide, hinted, *_ in boxes)
+    assert all(name < width / 2 for _, _, width, name in boxes)
+
+
 def test_everything_recorded_is_drawn(page: Any) -> None:
     names = page.evaluate("[...document.querySelectorAll('.plotly-graph-div')].map(chart => chart.id)")
-    assert names == ["curves-modmul", "response", "theorem", "spectrum-0", "trajectories"]
+    assert names == [
+        "curves-modmul",
+        "response",
+        "spectrum-0",
+        "trajectories",
+        "deviation",
+        "inside-loss-0",
+        "inside-layers-0",
+    ]
     painted = "[...document.querySelectorAll('.plotly-graph-div')].every(c => c.layout.font.color === '#e6eaee')"
     assert page.evaluate(painted)
+
+
+def test_a_slider_moves_the_embeddings_through_training_by_keyboard(page: Any) -> None:
+    dots = "[...document.querySelectorAll('.inside circle')].map(dot => dot.getAttribute('cx'))"
+    last, text = page.evaluate(dots), page.inner_text(".inside output")
+    assert len(last) == 6
+    assert text == "step 300"
+    page.focus(".inside input")
+    page.keyboard.press("Home")
+    assert page.inner_text(".inside output") == "step 0"
+    assert page.evaluate(dots) != last

@@ -59,11 +59,11 @@ def has_weights(run: Run) -> bool:
 
 
 def products_by_model(runs: Sequence[Run]) -> list[Products]:
-    """The products of the complete runs that kept weights, those of one model together."""
-    alike: dict[str, list[Run]] = {}
+    """The products of the complete runs that kept weights; those of one model and seed, which share axes, together."""
+    alike: dict[tuple[str, int], list[Run]] = {}
     for run in runs:
         if has_weights(run) and run.summary is not None and not run.summary.get("diverged"):
-            alike.setdefault(repr(run.settings["task"]), []).append(run)
+            alike.setdefault((repr(run.settings["task"]), run.loop["seed"]), []).append(run)
     found: list[Products] = []
     for members in alike.values():
         with contextlib.suppress(RunError):  # damaged files cost a picture, not the page

@@ -21,6 +21,7 @@ COMMANDS = {
     "runs": "list all runs",
     "show": "show the configuration and the results of a run",
     "compare": "show how runs differ, in settings and in results",
+    "inside": "show what a network has learnt of modular arithmetic, frequency by frequency",
     "report": "write a page about runs, and their curves as a picture",
     "figures": "write every figure of the page to a file of its own, for papers",
     "archive": "keep slim copies of complete runs: settings, metrics and results, no weights",

@@ -9,7 +9,7 @@ from grokfast.lab.commands.reproduce import results_table
 from grokfast.lab.commands.terminal import result_line, train_next
 from grokfast.lab.compare.headline import headline
 from grokfast.lab.paper.experiments import demo_configs
-from grokfast.lab.report import write_report
+from grokfast.lab.report import write_demo
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.writer import run_path
 
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
         runs.append(train_next(config, args.runs_dir, run_path(config, args.runs_dir).name, args))
         if not args.quiet:
             print(result_line(runs[-1]), flush=True)
-    page, picture = write_report(runs, args.out)
+    page, picture = write_demo(runs, args.out)
     table = results_table(runs, "steps to level", "lies in", "stays there from", "paper")
     table.title = "steps until the validation accuracy is 0.95"
     show(table, headline(runs), f"Open {page} (curves also in {picture}).")

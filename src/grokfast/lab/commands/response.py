@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         from grokfast.lab.report.draw_matplotlib import draw  # slow to import, and not needed for a table
         from grokfast.lab.report.plots import response_plot
 
-        print(f"written: {draw([response_plot([filter])], args.out)}")
+        print(f"written: {draw([response_plot({filter: 0})], args.out)}")
     return 0
 
 

@@ -10,8 +10,10 @@ from grokfast.lab.commands.common import add_level, add_runs_dir, drop_unreadabl
 from grokfast.lab.compare.evidence import missing, missing_costs
 from grokfast.lab.compare.seeds import check_level
 from grokfast.lab.paper.published import find_arm
+from grokfast.lab.report import evidence
 from grokfast.lab.report.draw_matplotlib import draw
 from grokfast.lab.report.markdown import put_between
+from grokfast.lab.report.page.explorer import explorer_page
 from grokfast.lab.report.pictures import Picture
 from grokfast.lab.report.results import results_page, summary_block
 from grokfast.lab.report.results_pictures import results_plots
@@ -32,6 +34,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help=help)
     help = "put the answer in short and a table between the two marks of this Markdown file"
     parser.add_argument("--summary", type=Path, metavar="FILE", help=help)
+    help = "write what `grokfast demo` shows of these runs to this JSON file"
+    parser.add_argument("--evidence", type=Path, metavar="FILE", help=help)
     help = "print the commands of the planned runs that are not there, the most telling first, and nothing else"
     parser.add_argument("--missing", action="store_true", help=help)
 
@@ -48,11 +52,21 @@ def run(args: argparse.Namespace) -> int:
         page = put_between(args.summary.read_text(encoding="utf-8"), summary_block(runs))
         write_atomically(args.summary, page.encode())
         print(f"written: {args.summary}")
+    if args.evidence is not None:
+        write_evidence(runs, args.evidence)
     if args.out is not None:
         write_page(runs, costs, args.out)
-    elif args.summary is None:
+    elif args.summary is None and args.evidence is None:
         print(results_page(runs, costs=costs))
     return 0
+
+
+def write_evidence(runs: list[Run], out: Path) -> None:
+    found = evidence.gather(runs)
+    if found is None:
+        raise RunError("there is no run of the paper's baseline that has reached its level: grokfast reproduce fig1")
+    write_atomically(out, evidence.to_text(found).encode())
+    print(f"written: {out}")
 
 
 def write_page(runs: list[Run], costs: list[Run], out: Path) -> None:
@@ -61,6 +75,7 @@ def write_page(runs: list[Run], costs: list[Run], out: Path) -> None:
     for plot in plots:
         draw([plot], folder / f"{plot.name}.png")
     write_atomically(out, page_with(plots, runs, costs, out.parent).encode())
+    write_atomically(out.with_name("explorer.html"), explorer_page().encode())
     print(f"written: {out}, figures in {folder}")
 
 

@@ -19,6 +19,7 @@ from grokfast.lab.tasks import TASKS
 from grokfast.lab.tasks.base import Headline, Measure
 
 NOT_RUN = "not run"
+VALUES = ("for good", "final accuracy", "best accuracy", "best loss")  # of runs that went on
 
 
 def paper_arms(runs: Iterable[Run]) -> list[Arm]:
@@ -34,7 +35,16 @@ def arm_rows(arms: Sequence[Arm]) -> list[list[str]]:
         return []
     columns = [arm_columns(arm, arms) for arm in arms]
     kept = [name for name in columns[0] if any(line[name] for line in columns)]
-    return [kept, *([line[name] for name in kept] for line in columns)]
+    told = [stopped_text(arm) for arm in arms]
+    lines = zip(columns, told, strict=True)
+    return [kept, *([line[name] or (stop if name in VALUES else "") for name in kept] for line, stop in lines)]
+
+
+def stopped_text(arm: Arm) -> str:
+    """Why an arm has no final values: all of its runs ended at the level."""
+    complete = [run for run in arm.runs if run.status == "complete"]
+    ended = complete and all(run.stopped_at_level for run in complete)
+    return f"stopped at {arm.runs[0].level:g}" if ended else ""
 
 
 def arm_columns(arm: Arm, arms: Sequence[Arm]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from grokfast.lab.compare.names import differences, experiment_settings
 from grokfast.lab.compare.seeds import Arm, Bound, at_one_level, make_arms
 from grokfast.lab.runs.directory import Run
 
+FAR = 1.5  # times as many steps
 MOST = 4  # settings without a filter that are named
 
 
@@ -19,10 +20,28 @@ def headline(runs: Sequence[Run]) -> str:
     filtered = [arm for arm in arms if arm.runs[0].filter is not None]
     if not filtered:
         rest = rivals(arms, None)
-        return f"No run with a filter has been evaluated yet{f'; reaching {level} takes {rest}' if rest else ''}."
+        return f"{settings_decide(arms)}reaching {level} takes {rest}." if rest else "No run has been evaluated yet."
     best = min(filtered, key=lambda arm: arm.steps().order)
-    rest = rivals([arm for arm in arms if problem(arm) == problem(best)], best.steps().median)
-    return f"{claim(best, level)}{f'; without a filter it takes {rest}' if rest else ''}."
+    same = [arm for arm in arms if problem(arm) == problem(best)]
+    rest = rivals(same, best.steps().median)
+    return f"{beaten(best, same)}{claim(best, level)}{f'; without a filter it takes {rest}' if rest else ''}."
+
+
+def settings_decide(arms: Sequence[Arm]) -> str:
+    """How far apart settings without a filter are, where that is far."""
+    known = [arm.steps().median.value for arm in arms if arm.steps().median.exact]
+    if not known or max(known) < FAR * min(known):
+        return "Without a filter, "
+    return f"The settings of the optimizer decide, from {min(known):,.0f} to {max(known):,.0f} steps without a filter: "
+
+
+def beaten(best: Arm, arms: Sequence[Arm]) -> str:
+    """Says first that the fastest setting has no filter, where that is so."""
+    plain = [arm.steps().median for arm in arms if arm.runs[0].filter is None and arm.steps().median.exact]
+    fastest = min((median.value for median in plain), default=math.inf)
+    bound = best.steps().median
+    faster = fastest < bound.value or (not bound.exact and fastest == bound.value)
+    return f"The fastest setting has no filter, {fastest:,.0f} steps. " if faster else ""
 
 
 def claim(best: Arm, level: str) -> str:

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grokfast.lab.compare.seeds import Arm, make_arms
-from grokfast.lab.report.pictures import COLOURS, Panel, Plot, Series, picture_name
+from grokfast.lab.report.colours import MOST, number_arms, rank
+from grokfast.lab.report.pictures import NO_ARM, Panel, Plot, Series, picture_name
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import Row
 
-MOST = 2 * len(COLOURS)  # curves that can be told apart; beyond that the rest is grey
 POINTS = 240  # of a curve in a page: about what a screen shows, few enough for a small file
 FAINT_POINTS = 60  # of one among many
 Curve = NDArray[np.float32]
@@ -36,7 +36,10 @@ def task_plots(tasks: Iterable[Sequence[Run]]) -> list[Plot]:
 
 def curves_plot(arms: Sequence[Arm], task: str) -> Plot:
     """Accuracy and loss over steps; the loss alone where there is no accuracy."""
-    panels = [Panel("steps", what, curve_series(arms, what), log_y=what == "loss") for what in ("accuracy", "loss")]
+    panels = [
+        Panel("steps", what, curve_series(arms, what), log_y=what == "loss", percent=what == "accuracy")
+        for what in ("accuracy", "loss")
+    ]
     shown = [panel for panel in panels if panel.series]
     what = " and ".join(panel.y for panel in shown)
     return Plot(picture_name("curves", task), f"{task}: {what} over training steps", shown)
@@ -44,30 +47,39 @@ def curves_plot(arms: Sequence[Arm], task: str) -> Plot:
 
 def curve_series(arms: Sequence[Arm], what: str) -> list[Series]:
     """Validation with its band, training dashed, and a mark at each crossing."""
-    found: list[Series] = []
+    numbers = number_arms(arms)
     arms, others = select_groups(arms)
-    for i, arm in enumerate(arms):
-        train, val = band(arm, f"train_{what}"), band(arm, f"val_{what}")
-        if train is not None:
-            found.append(Series(i, arm.title, train.steps, train.middle, "dashed", named=False))
-        if val is not None:
-            named = what == "accuracy" or band(arm, "val_accuracy") is None
-            found.append(Series(i, arm.title, val.steps, val.middle, low=val.low, high=val.high, named=named))
-        marks = crossing_marks(arm, what)
-        if marks:
-            steps, values = zip(*marks, strict=True)
-            found.append(Series(i, arm.title, steps, values, "marks", named=False))
-    return faint_series(others, what, len(arms)) + found
+    found = [line for arm in arms for line in arm_series(arm, what, numbers[arm.key])]
+    return faint_series(others, what) + found
 
 
-def faint_series(arms: Sequence[Arm], what: str, number: int) -> list[Series]:
+def arm_series(arm: Arm, what: str, number: int) -> list[Series]:
+    train, val, found = band(arm, f"train_{what}"), band(arm, f"val_{what}"), list[Series]()
+    if train is not None:
+        found.append(Series(number, arm.title, train.steps, train.middle, "dashed", named=False, what="training"))
+    if val is not None:
+        named = what == "accuracy" or not has_accuracy(arm)
+        line = Series(number, arm.title, val.steps, val.middle, low=val.low, high=val.high, named=named)
+        found.append(line._replace(what="validation"))
+    marks = crossing_marks(arm, what)
+    if marks:
+        steps, values = zip(*marks, strict=True)
+        found.append(Series(number, arm.title, steps, values, "marks", named=False, what="validation"))
+    return found
+
+
+def has_accuracy(arm: Arm) -> bool:
+    return any(row.val_accuracy is not None for run in arm.runs for row in run.rows)
+
+
+def faint_series(arms: Sequence[Arm], what: str) -> list[Series]:
     """Many curves as one line with gaps, in grey: they show where the crowd is, and take little space."""
     bands = [found for arm in arms if (found := band(arm, f"val_{what}", points=FAINT_POINTS)) is not None]
     if not bands:
         return []
     steps, values = (np.concatenate([[*b[i], np.nan] for b in bands]).astype(np.float32) for i in (0, 1))
-    named = what == "accuracy" or all(band(arm, "val_accuracy") is None for arm in arms)
-    return [Series(number, f"{len(bands)} others", steps, values, "faint", named=named)]
+    named = what == "accuracy" or not any(map(has_accuracy, arms))
+    return [Series(NO_ARM, f"{len(bands)} others", steps, values, "faint", named=named, what="validation")]
 
 
 def crossing_marks(arm: Arm, what: str) -> list[tuple[int, float]]:
@@ -79,10 +91,6 @@ def crossing_marks(arm: Arm, what: str) -> list[tuple[int, float]]:
 
 def select_groups(arms: Sequence[Arm]) -> tuple[list[Arm], list[Arm]]:
     """The arms to show, baselines and the paper's arms first, then the fastest; and the others; in their order."""
-
-    def rank(arm: Arm) -> tuple[bool, tuple[bool, float, float]]:
-        return arm.paper is None and arm.runs[0].filter is not None, arm.steps().order
-
     kept = {arm.key for arm in sorted(arms, key=rank)[:MOST]}
     return [arm for arm in arms if arm.key in kept], [arm for arm in arms if arm.key not in kept]
 

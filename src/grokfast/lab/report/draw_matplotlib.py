@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import PercentFormatter
 
-from grokfast.lab.report.pictures import AXIS, NOT_REACHED, HeatMap, Panel, Parallel, Picture, Plot, Series, blend
+from grokfast.lab.report.pictures import AXIS, NOT_REACHED, HeatMap, Note, Panel, Parallel, Picture, Plot, Series, blend
 
 LINES = {"solid": "-", "dashed": "--", "dotted": ":", "faint": "-"}
+SYMBOLS = {"ring": "o", "square": "s", "diamond": "D"}
 WIDTHS = {"solid": 1.8, "dashed": 1.0, "dotted": 1.0, "faint": 0.5}
 
 
@@ -87,21 +90,37 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
     axes.set_xscale("log" if panel.log_x else "linear")
     axes.set_yscale("log" if panel.log_y else "linear")
     axes.grid(alpha=0.25)
-    if any(series.texts for series in panel.series):
-        axes.margins(0.08)  # letters stand beside the marks
+    if panel.percent:
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    if panel.x == "steps":
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+    for note in panel.notes:
+        draw_note(axes, note)
+
+
+def draw_note(axes: Axes, note: Note) -> None:
+    right, down = note.shift
+    arrow = {"arrowstyle": "->", "color": AXIS}
+    where: dict[str, Any] = {"xytext": (right, -down), "textcoords": "offset points", "ha": "center", "va": "center"}
+    axes.annotate(note.text, (note.x, note.y), fontsize=9, arrowprops=arrow, **where)
 
 
 def draw_series(axes: Axes, series: Series) -> None:
-    if series.style == "marks":
-        label = series.name if series.named else None
-        axes.plot(series.x, series.y, "o", color=series.colour, markersize=6, fillstyle="none", label=label)
-        for x, y, text in zip(series.x, series.y, series.texts, strict=False):
-            axes.annotate(
-                text, (x, y), xytext=(5, 5), textcoords="offset points", fontsize=10, weight="bold", color=series.colour
-            )
+    label = series.name if series.named else None
+    if series.style in ("marks", "crosses"):
+        symbols = ["x"] if series.style == "crosses" else [SYMBOLS[text] for text in series.symbols or ["ring"]]
+        for i, symbol in enumerate(symbols):
+            part = slice(None) if len(symbols) == 1 else slice(i, i + 1)
+            look: dict[str, Any] = {
+                "color": series.colour,
+                "markersize": 6,
+                "fillstyle": "none",
+                "label": label if i == 0 else None,
+            }
+            axes.plot(series.x[part], series.y[part], symbol, **look)
         return
-    label, width = series.name if series.named else None, WIDTHS[series.style]
+    width = WIDTHS[series.style]
     line = "-." if series.again and series.style == "solid" else LINES[series.style]
-    axes.plot(series.x, series.y, line, color=series.colour, linewidth=width, label=label)
+    axes.plot(series.x, series.y, line, color=series.colour, linewidth=width, label=label, alpha=series.strength)
     if series.low is not None:
         axes.fill_between(series.x, series.low, series.high, color=series.colour, alpha=0.18, linewidth=0)

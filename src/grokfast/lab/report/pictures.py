@@ -13,11 +13,15 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#C05A8E", "#B8860B", "#3D9BD4", "#7
 NOT_REACHED = "#6b7280"  # grey, which is in no scale of ours; white letters on it can be read
 AXIS = "#7F7F7F"
 FAST, SLOW = (0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00)
-Style = Literal["solid", "dashed", "dotted", "marks", "faint"]  # faint: one of many, in grey
+Style = Literal["solid", "dashed", "dotted", "marks", "crosses", "faint"]  # faint: one of many, in grey
+Symbol = Literal["ring", "square", "diamond"]
+NO_ARM = -1  # the number of a line that belongs to no arm: grey
 
 
 class Series(NamedTuple):
-    """One line, or marks, in the colour of its number; those of one number are shown and hidden together."""
+    """One line, or marks, in the colour of its number, which is that of its arm; those of one number and name are shown
+    and hidden together.
+    """
 
     number: int
     name: str
@@ -26,17 +30,28 @@ class Series(NamedTuple):
     style: Style = "solid"
     low: Any = None  # a band around the line
     high: Any = None
-    texts: Sequence[str] = ()  # beside marks
+    symbols: Sequence[Symbol] = ()  # of marks; rings where there are none
     named: bool = True  # in the legend
+    what: str = ""  # training or validation, where both are drawn
+    strength: float = 1.0  # how opaque: phases of one run are shades of one colour
 
     @property
     def colour(self) -> str:
-        return AXIS if self.style == "faint" else COLOURS[self.number % len(COLOURS)]
+        return AXIS if self.style == "faint" or self.number < 0 else COLOURS[self.number % len(COLOURS)]
 
     @property
     def again(self) -> bool:
         """Whether the colours are used a second time: such a line is drawn in another style."""
-        return self.number // len(COLOURS) % 2 == 1
+        return self.number >= 0 and self.number // len(COLOURS) % 2 == 1
+
+
+class Note(NamedTuple):
+    """A few words in a panel, with an arrow from them to a point."""
+
+    x: float
+    y: float
+    text: str
+    shift: tuple[int, int]  # of the words from the point, in pixels to the right and down
 
 
 class Panel(NamedTuple):
@@ -47,6 +62,8 @@ class Panel(NamedTuple):
     series: list[Series]
     log_x: bool = True
     log_y: bool = False
+    percent: bool = False  # y is a share of 1
+    notes: Sequence[Note] = ()
 
 
 class Plot(NamedTuple):

@@ -11,6 +11,7 @@ from grokfast.lab.compare.arms import paper_arms
 from grokfast.lab.compare.controls import controls, fastest
 from grokfast.lab.compare.seeds import Arm, make_arms
 from grokfast.lab.paper.published import EMA, MA, find_arm
+from grokfast.lab.report.colours import PAPER
 from grokfast.lab.report.curves import curves_plot
 from grokfast.lab.report.pictures import Parallel, Picture
 from grokfast.lab.report.plots import gradient_plots, response_plot, theorem_plot, weight_plots
@@ -46,6 +47,7 @@ def one_of_each(runs: Sequence[Run]) -> list[Run]:
     return [arm.runs[0] for arm in make_arms(runs)]
 
 
-def paper_filters() -> list[grokfast.Filter]:
-    """The two filters of the paper, as it uses them on modular arithmetic."""
-    return [filter for request in (MA, EMA) if (filter := resolve(request).filter) is not None]
+def paper_filters() -> dict[grokfast.Filter, int]:
+    """The two filters of the paper, as it uses them on modular arithmetic, with the numbers of their arms."""
+    pairs = ((resolve(request).filter, PAPER[name]) for request, name in ((MA, "Grokfast-MA"), (EMA, "Grokfast-EMA")))
+    return {filter: number for filter, number in pairs if filter is not None}

@@ -8,7 +8,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from grokfast.lab.compare import sensitivity
 from grokfast.lab.compare.names import enumerate_words, words
 from grokfast.lab.compare.sensitivity import Candidate, Family, find_families
-from grokfast.lab.report.pictures import HeatMap, Panel, Parallel, Picture, Plot, Series, Strand, Tile, picture_name
+from grokfast.lab.report.pictures import (
+    NO_ARM,
+    HeatMap,
+    Panel,
+    Parallel,
+    Picture,
+    Plot,
+    Series,
+    Strand,
+    Style,
+    Tile,
+    picture_name,
+)
 from grokfast.lab.runs.directory import Run
 
 
@@ -35,12 +47,14 @@ def profile(family: Family, name: str) -> Plot:
     series: list[Series] = []
     if line:
         x, y = [c.values[axis] for c in line], [c.steps.median.value for c in line]
-        series.append(Series(0, "median over seeds", x, y))
-    for number, text, exact in ((0, "each run", True), (1, "not reached by then", False)):
+        series.append(Series(NO_ARM, "median over seeds", x, y))
+    kinds: tuple[tuple[Style, str, bool], ...]
+    kinds = ("marks", "each run", True), ("crosses", "not reached by then", False)
+    for style, text, exact in kinds:
         points = [(value, bound.value) for value, bound in taken if bound.exact == exact]
         if points:
             x, y = zip(*points, strict=True)
-            series.append(Series(number, text, x, y, "marks"))
+            series.append(Series(NO_ARM, text, x, y, style))
     positive = min(candidate.values[axis] for candidate in family.candidates) > 0
     panel = Panel(words(axis), f"steps to {family.level}", series, log_x=positive, log_y=True)
     return Plot(f"sweep-{name}", f"{family.title}: steps over {words(axis)}", [panel])

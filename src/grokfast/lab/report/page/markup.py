@@ -26,7 +26,7 @@ def titled_table(title: str, lines: Sequence[Sequence[str]]) -> str:
 
 
 def cell(column: int, text: str, marked: bool) -> str:
-    shown = f"<mark>{escape(text)}</mark>" if marked else escape(text)
+    shown = f"<mark>{escape(text)}</mark>" if marked else escape(text) or "<span class=soft>&ndash;</span>"
     return f"<td>{shown}</td>" if column else f"<th scope=row>{shown}</th>"
 
 

@@ -1,33 +1,44 @@
 "use strict";
-// Charts take the page's colours, in light and in dark; a button turns the axis of steps from log to linear.
-const charts = () => [...document.querySelectorAll(".plotly-graph-div")].filter((chart) => chart.layout);
+// Charts are drawn when they are first seen: at once, or when the fold they are in is opened. They take the page's colours.
+const drawn = () => [...document.querySelectorAll(".plotly-graph-div")].filter((chart) => chart.layout);
 const axes = (chart, letter) => Object.keys(chart.layout).filter((key) => key.startsWith(letter + "axis"));
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-function paint() {
-  const style = getComputedStyle(document.documentElement);
-  const ink = style.getPropertyValue("--ink").trim();
-  const line = style.getPropertyValue("--line").trim();
-  for (const chart of charts()) {
-    const change = { "font.color": ink };
-    for (const key of [...axes(chart, "x"), ...axes(chart, "y")]) {
-      for (const part of ["gridcolor", "linecolor", "zerolinecolor"]) change[`${key}.${part}`] = line;
-    }
-    Plotly.relayout(chart, change);
-  }
+function draw(chart) {
+  if (chart.layout || chart.closest("details:not([open])")) return;
+  const { data, layout } = JSON.parse(chart.nextElementSibling.textContent);
+  Plotly.newPlot(chart, data, layout, { responsive: true, displayModeBar: false });
+  addLegend(chart);
+  paint(chart);
+  stack(chart);
 }
 
-// Two pictures side by side stand one above the other where the page is narrow.
-function stack() {
-  for (const chart of charts()) {
-    if (!chart.layout.xaxis2) continue;
-    const narrow = chart.clientWidth < 640;
-    if (narrow === (chart.dataset.narrow === "true")) continue;
-    chart.dataset.narrow = String(narrow);
-    for (const box of [chart, chart.parentElement]) box.style.height = narrow ? "820px" : "440px";
-    Plotly.relayout(chart, narrow
-      ? { "xaxis.domain": [0, 1], "xaxis2.domain": [0, 1], "yaxis.domain": [0.58, 1], "yaxis2.domain": [0, 0.42], height: 820 }
-      : { "xaxis.domain": [0, 0.45], "xaxis2.domain": [0.55, 1], "yaxis.domain": [0, 1], "yaxis2.domain": [0, 1], height: 440 });
+function paint(chart) {
+  const change = { "font.color": colour("--ink") };
+  for (const key of [...axes(chart, "x"), ...axes(chart, "y")]) {
+    for (const part of ["gridcolor", "linecolor", "zerolinecolor"]) change[`${key}.${part}`] = colour("--line");
   }
+  Plotly.relayout(chart, change);
+}
+
+// Pictures side by side stand one above the other where the page is narrow.
+function stack(chart) {
+  const count = axes(chart, "x").length;
+  const narrow = chart.clientWidth < 640;
+  if (count < 2 || narrow === (chart.dataset.narrow === "true")) return;
+  chart.dataset.narrow = String(narrow);
+  const gap = narrow ? 0.16 / (count - 1) : 0.1;
+  const size = (1 - gap * (count - 1)) / count;
+  const height = narrow ? 410 * count : 440;
+  const change = { height };
+  for (let i = 0; i < count; i++) {
+    const start = i * (size + gap);
+    const number = i ? i + 1 : "";
+    change[`xaxis${number}.domain`] = narrow ? [0, 1] : [start, start + size];
+    change[`yaxis${number}.domain`] = narrow ? [1 - start - size, 1 - start] : [0, 1];
+  }
+  chart.style.height = `${height}px`;
+  Plotly.relayout(chart, change);
 }
 
 function turn(button) {
@@ -49,7 +60,7 @@ function addLegend(chart) {
     if (!trace.legendgroup) return;
     const entry = entries.get(trace.legendgroup) ?? { traces: [] };
     entry.traces.push(i);
-    if (trace.showlegend) Object.assign(entry, { name: plain(trace.name), line: trace.line });
+    if (trace.showlegend) Object.assign(entry, { name: plain(trace.name), look: trace.line ?? trace.marker, opacity: trace.opacity ?? 1 });
     entries.set(trace.legendgroup, entry);
   });
   const named = [...entries.values()].filter((entry) => entry.name);
@@ -58,8 +69,9 @@ function addLegend(chart) {
   const hidden = (entry) => chart.data[entry.traces[0]].visible === "legendonly";
   for (const entry of named) {
     entry.button = Object.assign(document.createElement("button"), { type: "button", textContent: entry.name });
-    const style = entry.line.dash === "solid" ? "solid" : "double";
-    entry.button.style.borderLeft = `0.7rem ${style} ${entry.line.color}`;
+    const style = entry.look.dash === "solid" ? "solid" : "double";
+    const opacity = Math.round(255 * entry.opacity).toString(16).padStart(2, "0");
+    entry.button.style.borderLeft = `0.7rem ${style} ${entry.look.color}${opacity}`;
     entry.button.addEventListener("click", () => Plotly.restyle(chart, { visible: hidden(entry) ? true : "legendonly" }, entry.traces));
     box.append(entry.button, " ");
   }
@@ -71,9 +83,18 @@ function addLegend(chart) {
 
 const plain = (name) => new DOMParser().parseFromString(name, "text/html").documentElement.textContent;
 
+// A table that is wider than the page says so.
+function hint() {
+  for (const box of document.querySelectorAll(".scroll")) box.classList.toggle("wide", box.scrollWidth > box.clientWidth + 1);
+}
+
+function look() {
+  document.querySelectorAll(".plotly-graph-div").forEach(draw);
+  hint();
+}
+
 for (const button of document.querySelectorAll("button[data-chart]")) button.addEventListener("click", () => turn(button));
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
-addEventListener("resize", stack);
-charts().forEach(addLegend);
-paint();
-stack();
+for (const fold of document.querySelectorAll("details")) fold.addEventListener("toggle", look);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawn().forEach(paint));
+addEventListener("resize", () => (drawn().forEach(stack), hint()));
+look();

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
-from pathlib import Path
+from typing import NamedTuple
 
 from plotly.offline import get_plotlyjs
 
@@ -19,95 +19,140 @@ from grokfast.lab.compare.seeds import Arm, make_arms, stopped_before
 from grokfast.lab.config import flatten
 from grokfast.lab.report.curves import curves_plot
 from grokfast.lab.report.draw_plotly import chart
+from grokfast.lab.report.page.assets import asset
+from grokfast.lab.report.page.explorer import explorer, recorded_gradient
+from grokfast.lab.report.page.inside import inside_section
 from grokfast.lab.report.page.markup import prose, table, titled_table
 from grokfast.lab.report.page.sweeps import sweep_section
-from grokfast.lab.report.pictures import Picture
+from grokfast.lab.report.pictures import Picture, picture_name
 from grokfast.lab.report.plots import filter_plots, gradient_plots, weight_plots
 from grokfast.lab.request import command_line
 from grokfast.lab.runs.describe import cell
 from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.tasks import TASKS
 
-ASSETS = Path(__file__).parent
+HEAD = "<h1>Grokking, with and without Grokfast</h1>"
+WHAT = (
+    "<p>A network that groks learns its training data within a few hundred steps and generalises to the rest much later. "
+    "Grokfast adds the slow part of each gradient to it, ĝ = g + h ∗ g, to shorten the delay.</p>"
+)
 STEPS = (
     "Solid: validation, the median over seeds, with a band from the lowest to the highest; a run that stopped at its "
     "level keeps its last value. Dashed: training. Rings: the level is reached."
 )
 FILTERS = (
     "Left: the gain at each frequency, 1 + h solid, h alone dashed, a ring at the cutoff. Right: how much of a gradient "
-    "is added to later ones. Below: the theorem for linear optimizers, what it says about the updates of SGD with "
-    "momentum and what they do on white noise."
+    "is added to later ones."
 )
 GRADIENTS = (
     "Left: the power of the gradients of sampled scalars by phase of training, each scalar scaled to the same total; "
-    "solid before the filter, dashed after it. Right: the measured gain and the theoretical one. The measured gain is too "
+    "solid before the filter, dashed after it, the earlier the fainter. Right: the measured gain and the theoretical one. The measured gain is too "
     "high at the lowest frequencies and near zeros of the filter, because gradients shrink over training and power leaks "
     "in from neighbouring frequencies."
 )
 WEIGHTS = (
     "Differences from the initial weights, a plane for each seed; its axes are the principal axes of the run without a "
-    "filter, or of all runs where there is none. A: initial, B: after 500 steps, C: the end. "
+    "filter, or of all runs where there is none. A, a ring: initial; B, a square: after 500 steps; C, a diamond: the end. "
     "The published distances are called l2 but violate the triangle inequality, which no distance can; mean squares fit "
     "the published AB."
 )
 
 
-def page(tasks: Mapping[str, list[Run]], unreadable: Sequence[str] = ()) -> str:
-    """The page on the runs of each task; `unreadable` names the runs that cannot be shown, and why."""
+def page(tasks: Mapping[str, list[Run]], unreadable: Sequence[str] = (), *, story: str = "") -> str:
+    """The page on the runs of each task; `unreadable` names the runs that cannot be shown, and why.
+
+    Where there is a story, the page begins with it and everything else is folded away.
+    """
     runs = [run for members in tasks.values() for run in members]
     weights = products_by_model(runs)
     distances = titled_table("Distances between the states", distance_rows(runs, weights))
-    commands = "\n".join(dict.fromkeys(map(command, runs)))
-    summary = "".join(f"<li><b>{escape(task)}</b>: {escape(headline(group))}</li>" for task, group in tasks.items())
-    sections = "".join(section(task, group) for task, group in tasks.items())
+    parts = [Part(task, section(task, group)) for task, group in tasks.items()]
+    parts += [
+        extra("The filters", FILTERS, filter_plots(runs)),
+        Part("Explore the filters", explorer(recorded_gradient(runs))),
+        extra("Gradients in frequency", GRADIENTS, gradient_plots(runs)),
+        extra("Weights in space", WEIGHTS, weight_plots(runs, weights), distances),
+        Part("Inside the network", inside_section(runs)),
+        Part("Not shown", bullets(unreadable)),
+        Part("To repeat", repeat(runs)),
+    ]
+    shown = [part for part in parts if part.html]
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Grokfast: {len(runs)} runs</title><style>{asset("page.css")}</style>
 <script>{get_plotlyjs()}</script></head><body><main>
-<h1>Grokking, with and without Grokfast</h1>
-<ul class="lead">{summary}</ul>
-<p>A network that groks learns its training data within a few hundred steps and generalises to the rest much later. Grokfast
-adds the slow part of each gradient to it, ĝ = g + h ∗ g, to shorten the delay.</p>
-{sections}
-{extra("The filters", FILTERS, filter_plots(runs))}
-{extra("Gradients in frequency", GRADIENTS, gradient_plots(runs))}
-{extra("Weights in space", WEIGHTS, weight_plots(runs, weights), distances)}
-{not_shown(unreadable)}
-<section><h2>To repeat</h2>
-<pre>{escape(commands)}</pre>
-<p class="soft">{escape(machine(runs[0]))}</p></section>
-</main><script>{asset("page.js")}</script></body></html>
+{f"{story}<details><summary>All curves, numbers and settings</summary>" if story else HEAD}
+{damaged(unreadable)}
+<ul class="lead">{"".join(f"<li><b>{escape(task)}</b>: {escape(headline(group))}</li>" for task, group in tasks.items())}</ul>
+{"" if story else WHAT}
+{contents(shown)}
+{"".join(f'<section id="{part.id}"><h2>{escape(part.title)}</h2>{part.html}</section>' for part in shown)}
+{"</details>" if story else ""}
+</main><script>{asset("page.js")}</script><script>{asset("explorer.js")}</script><script>{asset("inside.js")}</script></body></html>
 """
+
+
+class Part(NamedTuple):
+    """A section of the page; one without content is left out."""
+
+    title: str
+    html: str
+
+    @property
+    def id(self) -> str:
+        return picture_name("part", self.title)
+
+
+def contents(parts: Sequence[Part]) -> str:
+    items = "".join(f'<li><a href="#{part.id}">{escape(part.title)}</a></li>' for part in parts)
+    return f'<nav aria-label="Contents"><ul>{items}</ul></nav>'
+
+
+def damaged(unreadable: Sequence[str]) -> str:
+    """The first thing to know, where runs are missing from what follows."""
+    if not unreadable:
+        return ""
+    count = "1 run cannot be shown" if len(unreadable) == 1 else f"{len(unreadable)} runs cannot be shown"
+    return f'<p class="warning" role="note">{count} and {"is" if len(unreadable) == 1 else "are"} missing below: <a href="#part-Not_shown">why</a>.</p>'
+
+
+def bullets(texts: Sequence[str]) -> str:
+    items = "".join(f"<li>{escape(text)}</li>" for text in texts)
+    return f"<ul>{items}</ul>" if items else ""
+
+
+def repeat(runs: Sequence[Run]) -> str:
+    commands = "\n".join(dict.fromkeys(map(command, runs)))
+    return f'<pre tabindex="0">{escape(commands)}</pre><p class="soft">{escape(machine(runs[0]))}</p>'
 
 
 def section(task: str, runs: list[Run]) -> str:
     """The runs of one task: the curves, the numbers, what they cost, what differs between them."""
     arms = make_arms(runs)
     plot = curves_plot(arms, task)
-    return f"""<section><h2>{escape(task)}</h2>
-{chart(plot) if plot.panels else "<p>No evaluation yet.</p>"}
+    return f"""{chart(plot) if plot.panels else "<p>No evaluation yet.</p>"}
 <p class="soft">{STEPS} Click a name to hide it, drag to zoom, double-click to reset.
 <button type="button" data-chart="{plot.name}" aria-pressed="false">Linear steps</button></p>
 {sweep_section(runs)}
 {over_seeds(runs)}
 <h3>Steps until the validation {runs[0].measure} is {runs[0].level:g}</h3>
-{table(run_rows(runs, arms), mark=lambda column, text: column == 2 and text != "yes")}
+{table(run_rows(runs, arms), mark=lambda column, text: text.startswith("no: "))}
 <p class="soft">The crossing lies between two evaluations ("lies in"). "&gt;" means not reached within the run. "Paper" is the
 published number of the same setting. One run of each seed counts in medians and curves; a run that never crossed and is
 shorter than half of the longest of its setting does not count.{prose(level_note(runs))}</p>
 {titled_table("Cost", cost_rows(arms))}
-<details><summary>Settings that differ</summary>{settings(runs)}</details>
-</section>"""
+<details><summary>Settings that differ</summary>{settings(runs)}</details>"""
 
 
 def run_rows(runs: Sequence[Run], arms: Sequence[Arm]) -> list[list[str]]:
-    """The headings and a line for each run, which says whether it counts over seeds."""
+    """The headings and a line for each run, the steps first; the last column says whether it counts over seeds."""
     known = {run.path: "yes" for arm in arms for run in arm.runs}
     known |= {run.path: reason for arm in arms for run, reason in arm.left_out}
     rows: list[dict[str, str]] = []
     for run in runs:
         found, counts = result(run), known.get(run.path, "no: not evaluated yet")
-        rows.append({"run": found.pop("run"), "status": found.pop("status"), "counts": counts, **found})
+        status = found.pop("status")
+        rows.append({**found, "status": status, "counts": counts})
     return table_of(rows)
 
 
@@ -124,12 +169,10 @@ def level_note(runs: Sequence[Run]) -> str:
     )
 
 
-def extra(title: str, text: str, plots: Sequence[Picture], more: str = "") -> str:
+def extra(title: str, text: str, plots: Sequence[Picture], more: str = "") -> Part:
     """A section that is there only where there is something to show."""
-    if not plots:
-        return ""
     drawn = "".join(f"<h3>{escape(plot.title)}</h3>{chart(plot)}" for plot in plots)
-    return f"<section><h2>{title}</h2><p class=soft>{text}</p>{drawn}{more}</section>"
+    return Part(title, f"<p class=soft>{text}</p>{drawn}{more}" if plots else "")
 
 
 def over_seeds(runs: Sequence[Run]) -> str:
@@ -149,11 +192,6 @@ def settings(runs: Sequence[Run]) -> str:
     return table([["run", *keys], *lines], mark=lambda column, text: column > 0 and text != usual[column])
 
 
-def not_shown(unreadable: Sequence[str]) -> str:
-    items = "".join(f"<li>{escape(text)}</li>" for text in unreadable)
-    return f"<section><h2>Not shown</h2><ul>{items}</ul></section>" if items else ""
-
-
 def command(run: Run) -> str:
     """The shortest command that repeats a run, where its code is known here."""
     try:
@@ -167,7 +205,3 @@ def machine(run: Run) -> str:
     if not found:
         return "It is not known on which machine this was measured."
     return f"Measured with torch {found.get('torch')}, {found.get('processor')}, {found.get('cores')} cores."
-
-
-def asset(name: str) -> str:
-    return (ASSETS / name).read_text(encoding="utf-8")

@@ -23,7 +23,7 @@ STRANDS = (
     "One line for each setting, from blue, the fastest, to orange; the thick one is the best. Dotted grey: not reached."
     " Scales are logarithmic where values allow it; alpha is shown by its memory 1 / (1 - alpha)."
 )
-RINGS = "Each ring is a run. Orange ones ended there without having reached the level."
+RINGS = "Each ring is a run; a cross is one that ended there without having reached the level."
 BESIDE = (
     "How many more steps a value 10% off the best takes, the others fixed: estimated log-linearly from the neighbours "
     "of the best on that axis. For alpha, 10% is meant of its memory 1 / (1 - alpha). It is not measured where a "

@@ -1,0 +1,135 @@
+"""A run of modular arithmetic looked at from inside, snapshot by snapshot; kept as inside.json in its directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from grokfast.lab.analysis.inside import (
+    Circle,
+    circle_of,
+    effective_rank,
+    excluded,
+    gini,
+    key_frequencies,
+    logit_power,
+    plane,
+    power,
+    restricted,
+)
+from grokfast.lab.runs.directory import Run, RunError
+from grokfast.lab.runs.files import read_json, write_json
+from grokfast.lab.runs.recording import load_snapshots
+from grokfast.lab.tasks.modular.fast import last_logits
+from grokfast.lab.tasks.modular.task import ModularConfig, ModularTask
+
+FILE = "inside.json"
+MOST = 24  # snapshots that are looked at
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What is inside a network after some steps; losses are means over pairs of symbols that have a place."""
+
+    step: int
+    train_loss: float
+    val_loss: float
+    restricted_loss: float  # of all pairs, with the key frequencies alone
+    excluded_loss: list[float]  # of the training pairs, without each of the key frequencies
+    zero_loss: float  # the share of training pairs whose loss is 0 in single precision
+    embedding: list[float]  # share of the power by frequency, from 1
+    logits: list[float]
+    embedding_gini: float
+    logits_gini: float
+    points: list[list[float]]  # the embeddings on the plane of the first key frequency
+    norms: dict[str, float]  # by matrix
+    ranks: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Inside:
+    """All that was looked at of one run; key frequencies are the strongest of its last embedding."""
+
+    symbols: list[int]
+    key: list[int]
+    moments: list[Moment]
+
+
+def look_inside(run: Run) -> Inside:
+    """From the snapshots of a run; RunError where there are none, ValueError for an operation without such a view."""
+    config = run.config.task
+    if not isinstance(config, ModularConfig):
+        raise RunError(f"a look inside needs a run of modmul, got one of {run.task}")
+    circle = circle_of(config.operation, config.p)
+    task = ModularTask(dataclasses.replace(config, compile=False), seed=run.loop["seed"])
+    kept = chosen(list(load_snapshots(run)))
+    key = key_frequencies(power(kept[-1][1]["tokens.weight"][circle.symbols]))
+    moments = [look(task, circle, key, step, weights) for step, weights in kept]
+    return Inside(circle.symbols.tolist(), key, moments)
+
+
+def chosen(kept: list[tuple[int, dict[str, Tensor]]]) -> list[tuple[int, dict[str, Tensor]]]:
+    """Some of many snapshots, the last always."""
+    places = torch.linspace(0, len(kept) - 1, min(MOST, len(kept))).round().int().tolist()
+    return [kept[place] for place in places]
+
+
+@torch.no_grad()
+def look(task: ModularTask, circle: Circle, key: list[int], step: int, weights: dict[str, Tensor]) -> Moment:
+    task.model.load_state_dict(weights)
+    left, right = (circle.symbols[places] for places in circle.pairs())
+    logits, target = last_logits(task.model, left, right), circle.symbols[circle.answers()]  # (pairs, vocabulary)
+    train = training_pairs(task, circle)
+    losses, table = cross_entropy(logits, target, reduction="none"), weights["tokens.weight"][circle.symbols]
+    alone = [excluded(logits, circle, k) for k in key]
+    shares, answers = power(table), logit_power(logits[:, circle.symbols], circle)
+    return Moment(
+        step=step,
+        train_loss=float(losses[train].mean()),
+        val_loss=float(losses[~train].mean()),
+        restricted_loss=float(cross_entropy(restricted(logits, circle, key), target)),
+        excluded_loss=[float(cross_entropy(part[train], target[train])) for part in alone],
+        zero_loss=float((losses[train] == 0).float().mean()),
+        embedding=[round(share, 5) for share in shares.tolist()],
+        logits=[round(share, 5) for share in answers.tolist()],
+        embedding_gini=gini(shares),
+        logits_gini=gini(answers),
+        points=[[round(x, 4) for x in point] for point in plane(table, key[0]).tolist()],
+        norms={name: float(matrix.norm()) for name, matrix in matrices(weights)},
+        ranks={name: effective_rank(matrix) for name, matrix in matrices(weights)},
+    )
+
+
+def training_pairs(task: ModularTask, circle: Circle) -> Tensor:
+    """Which of all pairs of places are trained on."""
+    place = torch.full((task.symbols,), -1)
+    place[circle.symbols] = torch.arange(circle.size)
+    left, right = (place[part] for part in task.splits["train"][:2])
+    known = (left >= 0) & (right >= 0)
+    found = torch.zeros(circle.size**2, dtype=torch.bool)
+    found[(left * circle.size + right)[known]] = True
+    return found
+
+
+def matrices(weights: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    return ((name, tensor) for name, tensor in weights.items() if tensor.dim() == 2)
+
+
+def save_inside(run: Run, found: Inside) -> None:
+    write_json(run.path / FILE, dataclasses.asdict(found))
+
+
+def read_inside(run: Run) -> Inside | None:
+    """What `grokfast inside` found; None where it was not called, or its file is damaged."""
+    try:
+        values: dict[str, Any] = read_json(run.path / FILE)
+        return Inside(values["symbols"], values["key"], [Moment(**moment) for moment in values["moments"]])
+    except (OSError, ValueError, TypeError, KeyError, json.JSONDecodeError):
+        return None

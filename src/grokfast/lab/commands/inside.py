@@ -1,0 +1,48 @@
+"""`grokfast inside RUN`: what a network has learnt, frequency by frequency, from its snapshots."""
+
+from __future__ import annotations
+
+import argparse
+
+from rich.table import Table
+
+from grokfast.lab.analysis.inside_run import Inside, look_inside, save_inside
+from grokfast.lab.commands.common import RUN_NAME, add_runs_dir, show
+from grokfast.lab.runs.directory import find_run
+
+COLUMNS = (
+    "step",
+    "training loss",
+    "validation loss",
+    "restricted loss",
+    "excluded loss",
+    "zero loss",
+    "Gini, embedding",
+    "Gini, logits",
+)
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", help=RUN_NAME)
+    add_runs_dir(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    run = find_run(args.name, args.runs_dir)
+    found = look_inside(run)
+    save_inside(run, found)
+    key = ", ".join(map(str, found.key))
+    show(inside_table(found), f"Key frequencies: {key}. `grokfast report {run.name}` draws what was found.")
+    return 0
+
+
+def inside_table(found: Inside) -> Table:
+    """A line for each snapshot."""
+    table = Table(*COLUMNS, title="inside the network")
+    for moment in found.moments:
+        excluded = sum(moment.excluded_loss) / len(moment.excluded_loss)
+        losses = [moment.train_loss, moment.val_loss, moment.restricted_loss, excluded]
+        shares = [moment.embedding_gini, moment.logits_gini]
+        cells = [f"{moment.step:,}", *(f"{loss:.4g}" for loss in losses), f"{moment.zero_loss:.1%}"]
+        table.add_row(*cells, *(f"{share:.2f}" for share in shares))
+    return table

@@ -1,0 +1,67 @@
+"""The demo's story as data: one picture of the archived baseline beside the filters that were just trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grokfast.lab.compare.seeds import Arm, make_arms
+from grokfast.lab.report.colours import PAPER, number_arms
+from grokfast.lab.report.curves import band
+from grokfast.lab.report.evidence import Archived
+from grokfast.lab.report.pictures import Note, Panel, Plot, Series
+from grokfast.lab.runs.directory import Run
+
+
+class Story(NamedTuple):
+    """The settings with a filter that reached the level here, the fastest first, and what the archive says."""
+
+    archived: Archived
+    arms: list[Arm]
+
+    @property
+    def steps(self) -> int | None:
+        """How many steps the fastest took; None where none got there."""
+        return int(self.arms[0].steps().median.value) if self.arms else None
+
+
+def tell(runs: Sequence[Run], archived: Archived) -> Story:
+    arms = [arm for arm in make_arms(runs) if arm.runs[0].filter is not None and arm.steps().median.exact]
+    return Story(archived, sorted(arms, key=lambda arm: arm.steps().order))
+
+
+def story_plot(story: Story) -> Plot:
+    """Accuracy over steps: by heart early, understood late, and how early with a filter."""
+    old, numbers = story.archived, number_arms(story.arms)
+    baseline = PAPER["Baseline"]
+    series = [
+        Series(baseline, "no filter, training half (archived)", *columns(old.training), "dashed", what="training"),
+        Series(baseline, "no filter, the other half (archived)", *columns(old.validation), what="validation"),
+    ]
+    for arm in story.arms:
+        curve = band(arm, "val_accuracy")
+        if curve is not None:
+            name = f"{arm.name}, the other half"
+            series.append(Series(numbers[arm.key], name, curve.steps, curve.middle, what="validation"))
+    panel = Panel("steps", "right answers", series, percent=True, notes=notes(story))
+    return Plot("story", "Right answers over training steps, without a filter and with Grokfast", [panel])
+
+
+def columns(curve: Sequence[Sequence[float]]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    steps, values = zip(*curve, strict=True)
+    return np.array(steps, np.int64), np.array(values)
+
+
+def notes(story: Story) -> list[Note]:
+    old = story.archived
+    found = [
+        Note(old.by_heart, old.level, "knows its half\nby heart", (-62, -2)),
+        Note(old.reached, old.level, "understands\nthe other half", (-85, 14)),
+    ]
+    if story.arms:
+        slowest = max(arm.steps().median.value for arm in story.arms)
+        found.append(Note(slowest, old.level / 2, "the same with\nGrokfast", (72, 0)))
+    return found
