@@ -62,10 +62,14 @@ def chosen_runs(args: argparse.Namespace) -> list[Run]:
 
 def drop_unreadable(runs: Sequence[Run]) -> list[Run]:
     """The runs that can be shown; each other one is named on stderr."""
-    kept, lost = readable_runs(runs)
-    for line in lost:
+    return complain_of(readable_runs(runs))
+
+
+def complain_of(found: tuple[list[Run], list[str]]) -> list[Run]:
+    """The runs that can be shown, once a line on each other one is printed on stderr."""
+    for line in found[1]:
         complain(line)
-    return kept
+    return found[0]
 
 
 def resume_command(run: Run, runs_dir: Path) -> str:

@@ -37,7 +37,7 @@ def readable_runs(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
             if run.status == "complete" and not run.rows:
                 raise RunError("its metrics.jsonl is missing")
             kept.append(run)
-        except (RunError, ValueError, TypeError, KeyError, OSError) as error:
+        except (RunError, ValueError, TypeError, KeyError, AttributeError, OSError) as error:
             lost.append(f"{run.name} cannot be shown: {error or type(error).__name__}")
     return kept, lost
 

@@ -123,9 +123,9 @@ class Run:
 
     def weights(self) -> dict[str, torch.Tensor]:
         """The final weights of a complete run."""
-        import torch
+        from grokfast.lab.runs.recording import load_weights
 
-        return torch.load(self.path / "model.pt", weights_only=True, map_location="cpu")
+        return load_weights(self.path / "model.pt")
 
     # How it is judged -------------------------------------------------------------------------------------------------
 

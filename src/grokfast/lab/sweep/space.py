@@ -18,7 +18,7 @@ from grokfast.lab.tasks import find_task
 from grokfast.lab.values import parser_options, read_value
 
 # The seed has a flag of its own; the others say where and how fast a run is computed, not what.
-FIXED = ("seed", "threads", "device", "data_dir", "checkpoint_seconds")
+FIXED = ("seed", "threads", "device", "data_dir", "checkpoint_seconds", "memory_limit")
 
 
 @dataclass(frozen=True)

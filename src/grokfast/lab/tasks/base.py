@@ -54,6 +54,13 @@ class Headline(NamedTuple):
     published: Literal["accuracy", "loss"]  # which of the paper's numbers stands beside it
 
 
+class Size(NamedTuple):
+    """How much memory a task takes, known from its settings alone: what its estimate leaves out is 0."""
+
+    weights: int = 0  # numbers that are trained
+    data_bytes: int = 0  # at the moment when it takes most
+
+
 @dataclass(frozen=True)
 class TaskConfig(abc.ABC):
     """The settings of one task. Each field becomes a flag; the class attributes are what is known about the task."""
@@ -72,6 +79,10 @@ class TaskConfig(abc.ABC):
     @abc.abstractmethod
     def make(self, *, seed: int, device: str, data_dir: str | Path | None) -> Task:
         """The task itself, its data read and checked."""
+
+    def size(self) -> Size:
+        """What the task will need, before any of it is made; without an estimate the model is counted later."""
+        return Size()
 
     @property
     def plain(self) -> bool:

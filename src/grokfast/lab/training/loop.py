@@ -210,7 +210,8 @@ def evaluation_steps(config: RunConfig, epoch_steps: int, done: int) -> Iterator
     budget = config.loop.steps
     if config.loop.eval_log is None:
         every = config.loop.eval_every or epoch_steps
-        grid = set(range(every, budget, every))
+        yield from range(done + every - done % every, budget, every)  # not a set: a budget may be a trillion steps
+        grid = set[int]()
     else:
         per_decade = config.loop.eval_log
         points = math.ceil(per_decade * math.log10(budget)) + 1
