@@ -100,20 +100,25 @@ def test_the_same_settings_with_other_data_do_not_count_as_done(tmp_path: Path, 
 # Ctrl-C -------------------------------------------------------------------------------------------------------------
 
 
-def test_interrupt_leaves_a_checkpoint_and_says_how_to_continue(tmp_path: Path) -> None:
-    words = ["train", "modmul", *TINY_FLAGS, "--steps", "1000000", "--runs-dir", str(tmp_path)]
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupt_leaves_a_checkpoint_and_says_how_to_continue(tmp_path: Path, sent: signal.Signals) -> None:
+    """No evaluation is near: signals are heard at every step."""
+    words = ["train", "modmul", *TINY_FLAGS, "--steps", "1000000", "--eval-every", "1000000", "--checkpoint-seconds"]
+    words += ["0.1", "--runs-dir", str(tmp_path)]
     command = [sys.executable, "-m", "grokfast.lab.commands.cli", *words]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
-    while not any(run.rows for run in load_runs(tmp_path)):
+    while not list(tmp_path.glob("*/checkpoints/*.json")):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     _, err = process.communicate(timeout=60)
     (run,) = load_runs(tmp_path)
     assert process.returncode == 130
     assert f"grokfast resume {run.name} --runs-dir {tmp_path}\n" in err
-    assert len(list((run.path / "checkpoints").iterdir())) == 2
+    assert run.rows == []
+    last = max(int(path.stem) for path in (run.path / "checkpoints").glob("*.json"))
+    assert f"stopped at step {last:,} of 1,000,000: " in err
 
 
 # What is refused ----------------------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ def follow_leader() -> int:
     from grokfast.lab.training.train import follow
 
     with stop_on_interrupt() as interrupted:
-        follow(Watcher(should_stop=interrupted))
+        follow(Watcher(interrupted=interrupted))
     return 0
 
 

@@ -40,7 +40,7 @@ def add_output_flags(parser: argparse.ArgumentParser) -> None:
 def train_watched(
     begin: Callable[[Watcher], Outcome], label: str, budget: int, *, quiet: bool, events: Path | None = None
 ) -> Outcome:
-    """Train a run from where it stands, with progress; the first Ctrl-C leaves a checkpoint and stops it."""
+    """Train a run from where it stands, with progress; Ctrl-C, SIGTERM and SIGHUP leave a checkpoint and stop it."""
     with (
         event_writer(events) as write,
         stop_on_interrupt() as interrupted,
@@ -55,7 +55,7 @@ def train_watched(
             show(row.step, budget, now, f"{label}: step {row.step:,} of {budget:,}, {now}")
             write(row)
 
-        return begin(Watcher(on_row=on_row, on_warning=complain, should_stop=interrupted))
+        return begin(Watcher(on_row=on_row, on_warning=complain, interrupted=interrupted))
 
 
 def train_next(config: RunConfig, folder: Path, label: str, args: argparse.Namespace) -> Run:

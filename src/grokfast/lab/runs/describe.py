@@ -53,8 +53,8 @@ def cell(value: Any) -> str:
 
 
 def progress_text(run: Run) -> str:
-    rows = run.rows
-    return f"step {rows[-1].step if rows else 0:,} of {run.loop['steps']:,}"
+    last = [row.step for row in run.rows[-1:]] + [int(path.stem) for path in run.path.glob("checkpoints/*.json")]
+    return f"step {max(last, default=0):,} of {run.loop['steps']:,}"
 
 
 def recorded_bytes(run: Run) -> int:

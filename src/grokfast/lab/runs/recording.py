@@ -28,6 +28,7 @@ from grokfast.lab.runs.files import read_json, write_atomically, write_json
 from grokfast.lab.runs.writer import to_bytes
 
 GRADIENTS = "gradients.f32"
+BUFFERED = 2000  # looks at the gradients in memory
 OVERFIT_STEP = 500  # the paper's state B: the training data is learnt, nothing generalises yet
 
 
@@ -106,6 +107,8 @@ class GradientTap:
             for _, p, index in self._chosen
         ]
         self._rows.append(torch.cat(parts))
+        if len(self._rows) >= BUFFERED:  # an even number: both looks of each step
+            self.flush()
 
     def flush(self) -> None:
         if self._rows:
