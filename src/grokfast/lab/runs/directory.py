@@ -3,7 +3,7 @@
     config.json        the resolved configuration
     environment.json   versions, hardware, commit
     metrics.jsonl      one line per evaluation, appended; metrics.xz in an archive
-    checkpoints/       the last two; STEP.json holds the hash of STEP.pt and the length of metrics.jsonl at that moment
+    checkpoints/       the last two; STEP.json seals STEP.pt and metrics.jsonl as it was then by their hashes
     model.pt           the final weights
     summary.json       written last: present means complete
 

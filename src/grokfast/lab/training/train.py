@@ -12,7 +12,7 @@ from grokfast.lab import filters, optimizers, tasks
 from grokfast.lab.config import RunConfig, check_device, from_json, to_json
 from grokfast.lab.own_code import is_own_code
 from grokfast.lab.runs.directory import Run
-from grokfast.lab.runs.writer import create_run, open_for_writing, run_path
+from grokfast.lab.runs.writer import check_unedited, create_run, open_for_writing, run_path
 from grokfast.lab.tasks.base import Task
 from grokfast.lab.tasks.contract import check_contract
 from grokfast.lab.tasks.data import check_same_data
@@ -53,6 +53,8 @@ def train(
     if not run.path.exists():
         rehearse(config, task)
         create_run(config, folder, describe_machine(command, task.data))
+    elif run.status == "incomplete":
+        check_unedited(run)
     return Outcome(run, train_run(run, config, task, watcher, patience))
 
 
@@ -66,6 +68,7 @@ def resume(
     """Continue a run under its name; where its data is and what memory it may need can differ from when it began."""
     if run.status == "complete":
         return Outcome(run, True)
+    check_unedited(run)
     config = run.config
     given = {"data_dir": data_dir and str(Path(data_dir).absolute()), "memory_limit": memory_limit}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
