@@ -188,7 +188,7 @@ class Butterworth(Recursive):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("order", self.order)
-        check_number("cutoff", self.cutoff, low=math.ulp(0.0), high=0.5)
+        check_number("cutoff", self.cutoff, low=0.0, high=0.5, above=True)
         check_choice("init", self.init, ("first", "zero"))
         sections = design_butterworth(self.order, self.cutoff)
         if any(pole_radius(a) >= 1 or sum(a) <= 0 for _, a in sections):

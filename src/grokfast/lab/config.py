@@ -29,6 +29,7 @@ TwoStage = int | Literal["auto"] | None
 MuonParams = Literal["all", "matrices", "hidden"]
 # Where a run was computed, how often it was saved and what it was allowed; none changes its result.
 INCIDENTAL = ("checkpoint_seconds", "data_dir", "memory_limit")
+LARGEST = 2**63  # random streams and tensors count up to here; the finite numbers that make sense are below
 MANY = 1024  # threads, evaluations or snapshots per decade: more of them are a mistake
 FUSED = ("adam", "adamw", "muon")  # optimizers with a fused kernel on every device
 
@@ -114,11 +115,14 @@ def check(config: RunConfig) -> None:
     """Raise ValueError where a value is out of range; filters, optimizers and tasks check their own."""
     loop, optim = config.loop, config.optim
     lowest = {"seed": 0, "steps": 1, "extra_steps": 0, "eval_every": 1, "eval_log": 1, "checkpoint_seconds": 0}
-    lowest |= {"threads": 1, "snapshots": 1, "gradients": 1, "warmup_steps": 0, "clip_norm": 0}
+    lowest |= {"threads": 1, "snapshots": 1, "gradients": 1, "warmup_steps": 0, "clip_norm": 0, "lr": 0}
+    lowest |= {"weight_decay": 0, "momentum": 0, "companion_decay": 0}
     for name, low in lowest.items():
         value = getattr(optim if hasattr(optim, name) else loop, name)
-        if value is not None and not value >= low:
-            raise ValueError(f"{name} must be >= {low}, got {value}")
+        if value is not None and not low <= value < LARGEST:
+            raise ValueError(f"{name} must be in [{low}, 2^63), got {value}")
+    if not all(0 <= beta < 1 for beta in optim.betas):
+        raise ValueError(f"betas must be in [0, 1), got {' '.join(map(str, optim.betas))}")
     for name in ("threads", "eval_log", "snapshots"):
         if (getattr(loop, name) or 1) > MANY:
             raise ValueError(f"{name} must be in [1, {MANY}], got {getattr(loop, name)}")

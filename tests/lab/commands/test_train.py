@@ -107,12 +107,15 @@ def test_interrupt_leaves_a_checkpoint_and_says_how_to_continue(tmp_path: Path, 
     words += ["0.1", "--runs-dir", str(tmp_path)]
     command = [sys.executable, "-m", "grokfast.lab.commands.cli", *words]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("*/checkpoints/*.json")):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    process.send_signal(sent)
-    _, err = process.communicate(timeout=60)
+    try:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("*/checkpoints/*.json")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(sent)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
     (run,) = load_runs(tmp_path)
     assert process.returncode == 130
     assert f"grokfast resume {run.name} --runs-dir {tmp_path}\n" in err

@@ -6,6 +6,7 @@ import argparse
 import os
 import shlex
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,28 @@ def under_torchrun() -> bool:
 
 def add_runs_dir(parser: argparse.ArgumentParser, default: str = "runs") -> None:
     help = f"directory of the runs (default: {default})"
-    parser.add_argument("--runs-dir", type=Path, default=Path(default), metavar="DIR", help=help)
+    parser.add_argument("--runs-dir", type=read_folder, default=Path(default), metavar="DIR", help=help)
+
+
+def read_folder(text: str) -> Path:
+    """A directory that is there or can be made."""
+    if not text or Path(text).is_file():
+        raise argparse.ArgumentTypeError(f"must be a directory, got {'the file ' + text if text else repr(text)}")
+    return Path(text)
+
+
+def check_out(path: Path, *endings: str) -> None:
+    """Raise ValueError before any work is done for a file that cannot be written; makes the directory it will be in."""
+    if path.is_dir():
+        raise ValueError(f"--out must be a file, got the directory {path}")
+    if endings and path.suffix not in endings:
+        raise ValueError(f"--out must end with {' or '.join(endings)}, got {path}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise ValueError(f"--out must be a file that can be written, got {path}: {error.strerror}") from error
 
 
 def add_out(parser: argparse.ArgumentParser, default: str, help: str, metavar: str = "FILE") -> None:
@@ -53,7 +75,7 @@ def chosen_runs(args: argparse.Namespace) -> list[Run]:
     """The runs that were named, by name, path or directory of runs; all of them where none was."""
     found: list[Run] = []
     for name in args.names or [str(args.runs_dir)]:
-        is_folder = Path(name).is_dir() and not (Path(name) / "config.json").exists()
+        is_folder = bool(name) and Path(name).is_dir() and not (Path(name) / "config.json").exists()
         found += load_runs(name) if is_folder else [find_run(name, args.runs_dir)]
     if not found:
         raise RunError(f"there are no runs in {', '.join(args.names) or args.runs_dir}")

@@ -15,7 +15,7 @@ STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if
 def stop_on_interrupt() -> Generator[Callable[[], bool]]:
     """Turn the first Ctrl-C, SIGTERM or SIGHUP into a question the loop can ask; a second one acts at once.
 
-    A signal that is ignored stays ignored: nohup wants it so.
+    A SIGHUP that is ignored stays ignored: nohup wants it so.
     """
     asked = False
     previous = {number: signal.getsignal(number) for number in STOPPING}
@@ -25,7 +25,7 @@ def stop_on_interrupt() -> Generator[Callable[[], bool]]:
         asked = True
         signal.signal(signum, previous[signal.Signals(signum)])
 
-    heard = [number for number in STOPPING if previous[number] not in (signal.SIG_IGN, None)]
+    heard = [number for number in STOPPING if number == signal.SIGINT or previous[number] != signal.SIG_IGN]
     for number in heard:
         signal.signal(number, ask)
     try:
