@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from made import as_csv, make_rows, write_imdb
+from rich.console import Console
+from rich.progress import Progress
 from tiny import TINY_FLAGS, comparable, tiny
 
 from grokfast.lab import load_runs
-from grokfast.lab.commands.terminal import row_text
+from grokfast.lab.commands.terminal import columns, row_text
 from grokfast.lab.runs.metrics import Row
 from grokfast.lab.training.loop import Watcher
 from grokfast.lab.training.train import train
@@ -59,6 +64,29 @@ def test_the_time_of_a_step_is_that_since_the_last_evaluation() -> None:
     first = Row(10, 1.0, 0.5, 1.0, 0.5, 1.0, 1.0, None, 0.1, 80, 40.0)  # 40 s: it was compiled
     assert row_text(first, None) == "train 0.500, val 0.500, 4e+03 ms per step"
     assert row_text(first._replace(step=20, seconds=40.25), first) == "train 0.500, val 0.500, 25 ms per step"
+
+
+def test_a_run_that_diverged_has_an_exit_code_of_its_own(call: Call, runs_dir: Path) -> None:
+    code, out, _ = call(*TRAIN, "--optimizer", "sgd", "--lr", "1e30", "--runs-dir", runs_dir)
+    assert code == 3
+    assert ": diverged, " in out
+
+
+@pytest.mark.parametrize(
+    "text", ["train 0.999, val 0.123, 27.3 ms per step", "train loss 1.234, val loss 1.234, 27 ms"]
+)
+def test_bar_step_and_time_left_fit_in_80_columns(text: str) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, width=80, force_terminal=True, color_system=None)
+    with Progress(*columns(80), console=console, auto_refresh=False) as bar:
+        task = bar.add_task("", total=50_000, now=text)
+        bar.update(task, completed=12_345)
+    line = re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", screen.getvalue()).strip().splitlines()[-1]
+    assert "12345/50000" in line
+    assert "━" in line
+    assert "--:--" in line  # the time left is not known yet
+    assert text in line
+    assert len(line) <= 80
 
 
 # What was trained before --------------------------------------------------------------------------------------------
@@ -106,7 +134,9 @@ def test_interrupt_leaves_a_checkpoint_and_says_how_to_continue(tmp_path: Path, 
     words = ["train", "modmul", *TINY_FLAGS, "--steps", "1000000", "--eval-every", "1000000", "--checkpoint-seconds"]
     words += ["0.1", "--runs-dir", str(tmp_path)]
     command = [sys.executable, "-m", "grokfast.lab.commands.cli", *words]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    # As a terminal starts it, also where the tests are run by nohup.
+    plain = partial(signal.signal, signal.SIGHUP, signal.SIG_DFL)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=plain)
     try:
         deadline = time.monotonic() + 60
         while not list(tmp_path.glob("*/checkpoints/*.json")):

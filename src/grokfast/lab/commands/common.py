@@ -7,16 +7,18 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grokfast.lab.own_code import is_own_code
 from grokfast.lab.runs.describe import readable_runs
 from grokfast.lab.runs.directory import Run, RunError, find_run, load_runs
 
-INTERRUPTED = 130  # exit code
-WIDE = 240  # columns of a table that goes to a file or a pipe: names of runs are not folded there
+if TYPE_CHECKING:
+    from rich.table import Table
+
+INTERRUPTED, DIVERGED = 130, 3  # exit codes
 RUN_NAME = "name of a run, or the beginning of its name"
 
 
@@ -107,9 +109,23 @@ def complain(message: str) -> None:
 
 
 def show(*parts: Any) -> None:
-    """Print tables, and lines of any length."""
+    """Print tables, and lines of any length; where that is no terminal, tables as values with tabs between."""
     from rich.console import Console  # not needed for a help text
+    from rich.table import Table
 
-    console = Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else WIDE)
+    console = Console(markup=False, highlight=False)
     for part in parts:
+        if isinstance(part, Table) and not sys.stdout.isatty():
+            part = "\n".join(plain_lines(part))
         console.print(part, soft_wrap=isinstance(part, str))
+
+
+def plain_lines(table: Table) -> Iterator[str]:
+    """A table as text: its title, its head and its rows, tabs between the values, and its caption."""
+    if table.title:
+        yield str(table.title)
+    if table.show_header:
+        yield "\t".join(str(column.header) for column in table.columns)
+    yield from ("\t".join(map(str, row)) for row in zip(*(column.cells for column in table.columns), strict=True))
+    if table.caption:
+        yield str(table.caption)

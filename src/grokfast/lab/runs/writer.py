@@ -25,6 +25,8 @@ from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.files import new_directory, read_json, write_atomically, write_json
 from grokfast.lab.runs.metrics import Row, row_to_json
 
+GLANCE = 0.2  # seconds: to see whether a run is being written takes its lock for a moment
+
 
 def run_path(config: RunConfig, directory: str | Path) -> Path:
     """Where a configuration's run lives: one directory per distinct configuration."""
@@ -87,7 +89,7 @@ def open_for_writing(run: Run, *, patience: float = 0.0) -> Generator[Writer]:
     """The only writer of a run; RunError while another process has it, after `patience` seconds."""
     lock = filelock.FileLock(run.path / "lock")
     try:
-        lock.acquire(timeout=patience)
+        lock.acquire(timeout=max(patience, GLANCE))
     except filelock.Timeout:
         raise RunError(f"{run.path} is being written by another process") from None
     try:
