@@ -80,22 +80,31 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_one_damaged_run_leaves_the_others_to_be_seen(
+def test_one_damaged_run_leaves_the_others_to_be_listed(
     kind: str, made: tuple[Run, Run], tmp_path: Path, call: Call
 ) -> None:
     whole, other = made
-    runs = tmp_path / "runs"
     for run in made:
-        shutil.copytree(run.path, runs / run.name)
-    DAMAGE[kind](runs / other.name)
-    code, out, err = call("runs", "--runs-dir", runs)
+        shutil.copytree(run.path, tmp_path / run.name)
+    DAMAGE[kind](tmp_path / other.name)
+    code, out, err = call("runs", "--runs-dir", tmp_path)
     assert code == 0
     assert whole.name in out
     assert other.name in out + err
-    code, _, err = call("report", "--runs-dir", runs, "-o", tmp_path / "page.html")
+    code, _, err = call("results", tmp_path)
+    assert code == 1
+    assert "there is no complete run of the paper's experiments" in err  # and no word of an error
+
+
+def test_runs_with_every_kind_of_damage_leave_the_others_to_be_reported(
+    made: tuple[Run, Run], tmp_path: Path, call: Call
+) -> None:
+    whole, other = made
+    shutil.copytree(whole.path, tmp_path / "runs" / whole.name)
+    for kind, damage in DAMAGE.items():
+        shutil.copytree(other.path, tmp_path / "runs" / f"bad-{kind}")
+        damage(tmp_path / "runs" / f"bad-{kind}")
+    code, _, err = call("report", "--runs-dir", tmp_path / "runs", "-o", tmp_path / "page.html")
     assert (code, err) == (0, "")
-    assert (tmp_path / "page.html").exists()
-    code, _, err = call("results", runs)
-    assert code == 1  # neither is a run of the paper
-    assert "there is no complete run of the paper's experiments" in err
-    assert "Traceback" not in err
+    page = (tmp_path / "page.html").read_text()
+    assert "bad-config-cut cannot be shown" in page

@@ -59,7 +59,7 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         ("--two-stage soon", "argument --two-stage: must be a whole number or auto, got 'soon'"),
         ("--filtr ema", "--filtr is not known to grokfast train: did you mean --filter?"),
         ("--filter emma", "got emma: did you mean ema?"),
-        ("--optimizer adma", "got adma: did you mean adam?"),
+        ("--optimizer adamm", "got adamm: did you mean adam?"),
         # Values without effect.
         ("--alpha 0.9", "alpha needs a filter that has it, got none"),
         ("--filter ema --window-size 10", "window_size needs a filter that has it, got ema"),
@@ -140,4 +140,4 @@ def test_every_flag_refuses_wrong_types_and_values_out_of_range(
     words = [*TRAIN, *(["--filter", kind] if kind else [])]
     words += [word for key, text in needed.items() for word in (f"--{key}", text)]
     line = attempt(*words, f"{flag}={value}")
-    assert flag in line or name in line or flag[2:] in line, line
+    assert any(word in line for word in (flag, name, name.replace("_", " "))), line

@@ -161,8 +161,10 @@ class Task(Protocol):
 
 
 def check_at_least(config: Any, low: float, *names: str) -> None:
-    """Raise ValueError where one of these fields is smaller than `low`."""
+    """Raise ValueError where one of these fields is smaller than `low`, or larger than any tensor can be."""
     for name in names:
+        if getattr(config, name) >= 2**63:
+            raise ValueError(f"{name} must be < 2^63, got {getattr(config, name)}")
         if not getattr(config, name) >= low:
             raise ValueError(f"{name} must be >= {low:g}, got {getattr(config, name)}")
 

@@ -11,6 +11,7 @@ import torch
 
 import grokfast
 from grokfast.lab.config import RunConfig
+from grokfast.lab.filters import describe
 from grokfast.lab.tasks.base import Size
 
 GIGABYTE = 1e9
@@ -25,8 +26,9 @@ def check_memory(config: RunConfig, size: Size) -> None:
     allowed = available_bytes(config.loop.device) if limit is None else limit * GIGABYTE
     if needed <= allowed:
         return
-    parts = {"filter": state, "weights and optimizer": weights, "data": size.data_bytes}
-    listed = ", ".join(f"{name} {gigabytes(value)}" for name, value in parts.items() if value >= 0.01 * needed)
+    name = "" if config.filter is None else describe(config.filter)
+    parts = {f"the filter {name}": state, "weights and optimizer": weights, "data": size.data_bytes}
+    listed = "; ".join(f"{part}: {gigabytes(value)}" for part, value in parts.items() if value >= 0.01 * needed)
     why = f"memory_limit is {gigabytes(allowed)}" if limit is not None else f"{gigabytes(allowed)} are free"
     flag = "" if math.isinf(needed) else f": --memory-limit {math.ceil(needed / GIGABYTE)} tries it all the same"
     raise ValueError(f"this run needs about {gigabytes(needed)} of memory ({listed}), and {why}{flag}")
