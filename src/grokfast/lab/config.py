@@ -29,7 +29,7 @@ TwoStage = int | Literal["auto"] | None
 MuonParams = Literal["all", "matrices", "hidden"]
 # Where a run was computed, how often it was saved and what it was allowed; none changes its result.
 INCIDENTAL = ("checkpoint_seconds", "data_dir", "memory_limit")
-LARGEST = 2**63  # random streams and tensors count up to here; the finite numbers that make sense are below
+LARGEST = 2**63  # random streams and tensors count up to here
 MANY = 1024  # threads, evaluations or snapshots per decade: more of them are a mistake
 FUSED = ("adam", "adamw", "muon")  # optimizers with a fused kernel on every device
 
@@ -119,8 +119,9 @@ def check(config: RunConfig) -> None:
     lowest |= {"weight_decay": 0, "momentum": 0, "companion_decay": 0}
     for name, low in lowest.items():
         value = getattr(optim if hasattr(optim, name) else loop, name)
-        if value is not None and not low <= value < LARGEST:
-            raise ValueError(f"{name} must be in [{low}, 2^63), got {value}")
+        high, text = (math.inf, "inf") if isinstance(value, float) else (LARGEST, "2^63")
+        if value is not None and not low <= value < high:
+            raise ValueError(f"{name} must be in [{low}, {text}), got {value}")
     if not all(0 <= beta < 1 for beta in optim.betas):
         raise ValueError(f"betas must be in [0, 1), got {' '.join(map(str, optim.betas))}")
     for name in ("threads", "eval_log", "snapshots"):

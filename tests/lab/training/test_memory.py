@@ -84,7 +84,7 @@ def test_what_does_not_fit_is_refused_before_there_is_a_run(settings: dict[str, 
 def test_the_message_names_the_flag_that_lifts_the_limit(runs_dir: Path) -> None:
     with pytest.raises(
         ValueError,
-        match=r"\(the filter MA, window size 10000, lamb 5: 0.4 GB\), and memory_limit is 0.1 GB: --memory-limit 1 tries it all",
+        match=r"\(the filter MA, window size 10000, lamb 5: 0.4 GB\), and memory_limit is 0.1 GB: --memory-limit 1",
     ):
         check_memory(
             tiny(filter="ma", window_size=10_000, memory_limit=0.1), tiny().task.size()._replace(weights=10_000)

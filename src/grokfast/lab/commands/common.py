@@ -116,8 +116,9 @@ def show(*parts: Any) -> None:
     console = Console(markup=False, highlight=False)
     for part in parts:
         if isinstance(part, Table) and not sys.stdout.isatty():
-            part = "\n".join(plain_lines(part))
-        console.print(part, soft_wrap=isinstance(part, str))
+            print("\n".join(plain_lines(part)))  # rich would make spaces of tabs
+        else:
+            console.print(part, soft_wrap=isinstance(part, str))
 
 
 def plain_lines(table: Table) -> Iterator[str]:
