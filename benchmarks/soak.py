@@ -94,7 +94,9 @@ def kill_at_random(folder: Path, whole: Run, dice: random.Random) -> tuple[str, 
 
 def damage_files(folder: Path, whole: Run, dice: random.Random) -> tuple[str, int, int]:
     """One file of a stopped run cut, emptied or changed: the resume ends equal, or refuses in one line."""
-    process = subprocess.Popen([*GROKFAST, *TRAIN, "--quiet", "--runs-dir", str(folder / "begun")])
+    process = subprocess.Popen(
+        [*GROKFAST, *TRAIN, "--quiet", "--runs-dir", str(folder / "begun")], stderr=subprocess.DEVNULL
+    )
     while not any(len(run.rows) > 2 for run in load_runs(folder / "begun")):
         time.sleep(0.05)
     process.terminate()
