@@ -25,7 +25,7 @@ from grokfast.lab import Run, load_runs
 
 GROKFAST = [sys.executable, "-m", "grokfast.lab.commands.cli"]
 SMALL = ["modmul", "--p", "7", "--width", "16", "--depth", "1", "--heads", "2", "--batch-size", "8", "--threads", "1"]
-TRAIN = ["train", *SMALL, "--filter", "ema", "--steps", "4000", "--eval-every", "200", "--checkpoint-seconds", "0.05"]
+TRAIN = ["train", *SMALL, "--filter", "ema", "--steps", "1500", "--eval-every", "100", "--checkpoint-seconds", "0.05"]
 KILLS, SECONDS = 15, 300  # at most: of the first part, and between faults of all
 
 
