@@ -46,12 +46,18 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def sort_key(value: Any) -> tuple[bool, Any]:
-    """Numbers by size, steps with a comma too; what is missing or was never reached comes last."""
-    if isinstance(value, str) and value[:1] in "0123456789>":
-        digits = value.split(" (")[0].lstrip("> ").replace(",", "")
-        return value.startswith(">"), int(digits) if digits.isdigit() else 0
-    return value is None, 0 if value is None else value
+def sort_key(value: Any) -> tuple[int, Any]:
+    """Numbers by size and words by letters; a level that was never reached comes after, and what is not known last.
+
+    >>> sorted([None, "> 30", "1,200 (after 1,100)", "400 (after 300)"], key=sort_key)
+    ['400 (after 300)', '1,200 (after 1,100)', '> 30', None]
+    """
+    if value is None:
+        return 2, 0
+    digits = str(value).split(" (")[0].removeprefix("> ").replace(",", "")
+    if isinstance(value, str) and digits.isdigit():
+        return int(value.startswith(">")), int(digits)
+    return 0, value
 
 
 def runs_table(found: list[dict[str, Any]]) -> Table:
