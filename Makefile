@@ -5,7 +5,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints
 LAB := .venv/.lab
 READY := .venv/.ready
 
-.PHONY: demo test lint results bench clean
+.PHONY: demo test lint results bench soak clean
 
 $(LAB): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -36,6 +36,9 @@ bench: $(READY)  ## ratios against peers and against the memory limit
 	$(BIN)/python benchmarks/modmul.py
 	$(BIN)/python benchmarks/tasks.py
 	$(BIN)/python benchmarks/sweep.py
+
+soak: $(READY)  ## faults on purpose: kill -9, damaged files, a full disk, many processes; a few minutes
+	$(BIN)/python benchmarks/soak.py
 
 clean:
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis

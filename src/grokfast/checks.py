@@ -7,12 +7,13 @@ import numbers
 from collections.abc import Sequence
 
 
-def check_number(name: str, value: object, *, low: float, high: float = math.inf) -> None:
-    """Raise unless `value` is a number in [low, high)."""
+def check_number(name: str, value: object, *, low: float, high: float = math.inf, above: bool = False) -> None:
+    """Raise unless `value` is a number in [low, high), or in (low, high) if it must be above `low`."""
+    span = f"{'(' if above else '['}{low:g}, {high:g})"
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} must be a number in [{low:g}, {high:g}), got {value!r}")
-    if not low <= float(value) < high:
-        raise ValueError(f"{name} must be in [{low:g}, {high:g}), got {value!r}")
+        raise TypeError(f"{name} must be a number in {span}, got {value!r}")
+    if not low <= float(value) < high or (above and value == low):
+        raise ValueError(f"{name} must be in {span}, got {value!r}")
 
 
 def check_count(name: str, value: object, *, low: int = 1) -> None:

@@ -17,6 +17,8 @@ from grokfast.checks import check_choice, check_count, check_number
 from grokfast.filters.base import Filter, Init, Slow, State, state_like
 from grokfast.filters.response import Section
 
+STEEPEST = 200  # order of a Butterworth filter: the design overflows above
+
 
 @dataclass(frozen=True)
 class FIR(Filter):
@@ -188,7 +190,9 @@ class Butterworth(Recursive):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("order", self.order)
-        check_number("cutoff", self.cutoff, low=math.ulp(0.0), high=0.5)
+        if self.order > STEEPEST:
+            raise ValueError(f"order must be an integer in [1, {STEEPEST}], got {self.order}")
+        check_number("cutoff", self.cutoff, low=0.0, high=0.5, above=True)
         check_choice("init", self.init, ("first", "zero"))
         sections = design_butterworth(self.order, self.cutoff)
         if any(pole_radius(a) >= 1 or sum(a) <= 0 for _, a in sections):

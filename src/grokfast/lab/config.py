@@ -27,8 +27,10 @@ SATURATED = 0.99  # --two-stage auto: filter once the training accuracy was this
 PATIENCE = 3  # ... at this many evaluations in a row
 TwoStage = int | Literal["auto"] | None
 MuonParams = Literal["all", "matrices", "hidden"]
-# Where a run was computed and how often it was saved; neither changes its result.
-INCIDENTAL = ("checkpoint_seconds", "data_dir")
+# Where a run was computed, how often it was saved and what it was allowed; none changes its result.
+INCIDENTAL = ("checkpoint_seconds", "data_dir", "memory_limit")
+LARGEST = 2**63  # random streams and tensors count up to here
+MANY = 1024  # threads, evaluations or snapshots per decade: more of them are a mistake
 FUSED = ("adam", "adamw", "muon")  # optimizers with a fused kernel on every device
 
 
@@ -77,6 +79,7 @@ class LoopConfig:
     threads: int = by_task("CPU threads; their number changes the rounding (default: as torch finds)")
     snapshots: int | None = setting(None, "keep the weights this many times per decade of steps, for trajectories")
     gradients: int | None = setting(None, "record the gradients of about this many scalars at every step, for spectra")
+    memory_limit: float | None = setting(None, "gigabytes of memory that the run may need (default: what is free)")
     data_dir: str | None = setting(
         None, "directory of the data sets (default: $GROKFAST_DATA, else a cache that they are downloaded to)"
     )
@@ -112,11 +115,20 @@ def check(config: RunConfig) -> None:
     """Raise ValueError where a value is out of range; filters, optimizers and tasks check their own."""
     loop, optim = config.loop, config.optim
     lowest = {"seed": 0, "steps": 1, "extra_steps": 0, "eval_every": 1, "eval_log": 1, "checkpoint_seconds": 0}
-    lowest |= {"threads": 1, "snapshots": 1, "gradients": 1, "warmup_steps": 0, "clip_norm": 0}
+    lowest |= {"threads": 1, "snapshots": 1, "gradients": 1, "warmup_steps": 0, "clip_norm": 0, "lr": 0}
+    lowest |= {"weight_decay": 0, "momentum": 0, "companion_decay": 0}
     for name, low in lowest.items():
         value = getattr(optim if hasattr(optim, name) else loop, name)
-        if value is not None and not value >= low:
-            raise ValueError(f"{name} must be >= {low}, got {value}")
+        high, text = (math.inf, "inf") if isinstance(value, float) else (LARGEST, "2^63")
+        if value is not None and not low <= value < high:
+            raise ValueError(f"{name} must be in [{low}, {text}), got {value}")
+    if not all(0 <= beta < 1 for beta in optim.betas):
+        raise ValueError(f"betas must be in [0, 1), got {' '.join(map(str, optim.betas))}")
+    for name in ("threads", "eval_log", "snapshots"):
+        if (getattr(loop, name) or 1) > MANY:
+            raise ValueError(f"{name} must be in [1, {MANY}], got {getattr(loop, name)}")
+    if loop.memory_limit is not None and not 0 < loop.memory_limit < math.inf:
+        raise ValueError(f"memory_limit must be > 0 and finite, got {loop.memory_limit}")
     highest = 1.0 if config.task.measure == "accuracy" else math.inf
     if loop.until is not None and not 0 < loop.until <= highest:
         raise ValueError(f"until must be in (0, {highest:g}], got {loop.until}")

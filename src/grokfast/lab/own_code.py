@@ -5,10 +5,12 @@ Only a name that a person typed is imported. A name found in a run directory nev
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.util
 import sys
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,23 @@ def is_own_code(name: str) -> bool:
     return ":" in name
 
 
+def closest(word: str, known: Iterable[str]) -> str:
+    """The end of a message about a word that is not known: the one that may have been meant.
+
+    >>> closest("emma", ["ema", "ma"]), closest("kalman", ["ema", "ma"])
+    (': did you mean ema?', '')
+    """
+    found = difflib.get_close_matches(word, list(known), n=1)
+    return f": did you mean {found[0]}?" if found else ""
+
+
 def find_class(name: str, known: dict[str, type[Any]], base: type[Any], what: str) -> type[Any]:
     """The class of that name; one of the user's own is imported and known from then on."""
     if name not in known and is_own_code(name):
         known[name] = load_class(name, base)
     if name not in known:
         listed = ", ".join(other for other in known if not is_own_code(other))
-        raise ValueError(f"{what} must be one of {listed} or FILE.py:CLASS, got {name}")
+        raise ValueError(f"{what} must be one of {listed} or FILE.py:CLASS, got {name}{closest(name, known)}")
     return known[name]
 
 

@@ -29,8 +29,8 @@ def parser_options(annotation: Any, default: Any) -> dict[str, Any]:
     if get_origin(only) in (tuple, collections.abc.Sequence):
         element, *rest = get_args(only)
         count = 1 + len(rest) if rest and rest != [...] else "+"
-        return {"type": element, "nargs": count, "metavar": describe(element)}
-    return {"type": str if only is torch.dtype else only, "metavar": describe(only)}
+        return {"type": reader(element), "nargs": count, "metavar": describe(element)}
+    return {"type": str if only is torch.dtype else reader(only), "metavar": describe(only)}
 
 
 def read_value(word: str, name: str, annotation: Any, default: Any) -> Any:
@@ -50,7 +50,7 @@ def read_value(word: str, name: str, annotation: Any, default: Any) -> Any:
     try:
         values = tuple(found["type"](part) for part in words)
     except (ValueError, argparse.ArgumentTypeError) as error:
-        raise ValueError(f"{name} must be {found['metavar']}, got {word}") from error
+        raise ValueError(f"{name} must be {in_words(found['metavar'])}, got {word!r}") from error
     if count not in (None, "+", len(values)):
         raise ValueError(f"{name} must be {count} values with colons between, got {word}")
     return values if count else values[0]
@@ -103,6 +103,28 @@ def describe(kind: Any) -> str:
     return {int: "N", float: "X"}.get(kind, "NAME")
 
 
+def reader(kind: Any) -> Any:
+    """What reads a value of this type, with an error that says what it must be."""
+
+    def read(text: str) -> Any:
+        try:
+            return kind(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"must be {in_words(describe(kind))}, got {text!r}") from None
+
+    return read if kind in (int, float) else kind
+
+
+def in_words(metavar: str) -> str:
+    """What stands for a value in the help, in words.
+
+    >>> in_words("N|auto"), in_words("X")
+    ('a whole number or auto', 'a number')
+    """
+    words = {"N": "a whole number", "X": "a number", "NAME": "a name"}
+    return " or ".join(words.get(part, part) for part in metavar.split("|"))
+
+
 def first_that_fits(kinds: list[Any]) -> Any:
     """A reader that tries each alternative in turn, e.g. an int or the word auto."""
 
@@ -113,6 +135,6 @@ def first_that_fits(kinds: list[Any]) -> Any:
             if get_origin(kind) is not Literal:
                 with contextlib.suppress(ValueError):
                     return kind(text)
-        raise argparse.ArgumentTypeError(f"must be {' or '.join(map(describe, kinds))}, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be {in_words('|'.join(map(describe, kinds)))}, got {text!r}")
 
     return read

@@ -126,7 +126,18 @@ def test_a_full_disk_gives_one_line_and_leaves_earlier_files(tmp_path: Path, cal
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000));"
         "from grokfast.lab.commands.cli import main; sys.exit(main(sys.argv[1:]))"
     )
-    words = [*TINY_FLAGS, "--steps", "12", "--checkpoint-seconds", "0", "--quiet", "--runs-dir", str(tmp_path)]
+    words = [
+        *TINY_FLAGS,
+        "--steps",
+        "12",
+        "--eval-every",
+        "1",
+        "--checkpoint-seconds",
+        "0",
+        "--quiet",
+        "--runs-dir",
+        str(tmp_path),
+    ]
     done = run_python(script, "train", "modmul", *words)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1

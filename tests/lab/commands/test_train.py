@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from made import as_csv, make_rows, write_imdb
+from rich.console import Console
+from rich.progress import Progress
 from tiny import TINY_FLAGS, comparable, tiny
 
 from grokfast.lab import load_runs
-from grokfast.lab.commands.terminal import row_text
+from grokfast.lab.commands.terminal import columns, row_text
 from grokfast.lab.runs.metrics import Row
 from grokfast.lab.training.loop import Watcher
 from grokfast.lab.training.train import train
@@ -62,6 +67,29 @@ def test_the_time_of_a_step_is_that_since_the_last_evaluation() -> None:
     assert row_text(first._replace(step=20, seconds=40.25), first) == "train 0.500, val 0.500, 25 ms per step"
 
 
+def test_a_run_that_diverged_has_an_exit_code_of_its_own(call: Call, runs_dir: Path) -> None:
+    code, out, _ = call(*TRAIN, "--optimizer", "sgd", "--lr", "1e30", "--runs-dir", runs_dir)
+    assert code == 3
+    assert ": diverged, " in out
+
+
+@pytest.mark.parametrize(
+    "text", ["train 0.999, val 0.123, 27.3 ms per step", "train loss 1.234, val loss 1.234, 27 ms"]
+)
+def test_bar_step_and_time_left_fit_in_80_columns(text: str) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, width=80, force_terminal=True, color_system=None)
+    with Progress(*columns(80), console=console, auto_refresh=False) as bar:
+        task = bar.add_task("", total=50_000, now=text)
+        bar.update(task, completed=12_345)
+    line = re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", screen.getvalue()).strip().splitlines()[-1]
+    assert "12345/50000" in line
+    assert "━" in line
+    assert "--:--" in line  # the time left is not known yet
+    assert text in line
+    assert len(line) <= 80
+
+
 # What was trained before --------------------------------------------------------------------------------------------
 
 
@@ -101,20 +129,30 @@ def test_the_same_settings_with_other_data_do_not_count_as_done(tmp_path: Path, 
 # Ctrl-C -------------------------------------------------------------------------------------------------------------
 
 
-def test_interrupt_leaves_a_checkpoint_and_says_how_to_continue(tmp_path: Path) -> None:
-    words = ["train", "modmul", *TINY_FLAGS, "--steps", "1000000", "--runs-dir", str(tmp_path)]
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupt_leaves_a_checkpoint_and_says_how_to_continue(tmp_path: Path, sent: signal.Signals) -> None:
+    """No evaluation is near: signals are heard at every step."""
+    words = ["train", "modmul", *TINY_FLAGS, "--steps", "1000000", "--eval-every", "1000000", "--checkpoint-seconds"]
+    words += ["0.1", "--runs-dir", str(tmp_path)]
     command = [sys.executable, "-m", "grokfast.lab.commands.cli", *words]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while not any(run.rows for run in load_runs(tmp_path)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    # As a terminal starts it, also where the tests are run by nohup.
+    plain = partial(signal.signal, signal.SIGHUP, signal.SIG_DFL)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=plain)
+    try:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("*/checkpoints/*.json")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(sent)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
     (run,) = load_runs(tmp_path)
     assert process.returncode == 130
     assert f"grokfast resume {run.name} --runs-dir {tmp_path}\n" in err
-    assert len(list((run.path / "checkpoints").iterdir())) == 2
+    assert run.rows == []
+    last = max(int(path.stem) for path in (run.path / "checkpoints").glob("*.json"))
+    assert f"stopped at step {last:,} of 1,000,000: " in err
 
 
 # What is refused ----------------------------------------------------------------------------------------------------
@@ -129,7 +167,7 @@ def test_interrupt_leaves_a_checkpoint_and_says_how_to_continue(tmp_path: Path) 
         (["--until", "3"], "until must be in (0, 1], got 3.0"),
         (["--p", "8"], "p must be"),
         (["--device", "abacus"], "device must be one of auto, cpu"),
-        (["--lr", "-1"], "learning rate"),
+        (["--lr", "-1"], "lr must be in [0, inf), got -1.0"),
         (["--betas", "2", "2"], "beta"),
         (["--optimizer", "sgd", "--nesterov"], "Nesterov"),
         (["--momentum", "0.9"], "momentum has no effect on adam"),

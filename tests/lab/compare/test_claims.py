@@ -61,7 +61,11 @@ def test_before_grokfast_was_run_the_published_steps_stand_in(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("with_filter", "words"),
-    [(20, "of the paper still helps a tuned AdamW"), (40, "makes no clear difference"), (90, "slows a tuned AdamW down")],
+    [
+        (20, "of the paper still helps a tuned AdamW"),
+        (40, "makes no clear difference"),
+        (90, "slows a tuned AdamW down"),
+    ],
 )
 def test_a_filter_on_top_is_compared_at_its_own_best_setting(tmp_path: Path, with_filter: int, words: str) -> None:
     runs = [tuned(tmp_path, BASELINE, step, seed=seed) for seed, step in enumerate((30, 50))]

@@ -163,6 +163,44 @@ def test_stopping_leaves_a_checkpoint_and_resume_equals_uninterrupted(tmp_path: 
     assert all(torch.equal(p, q) for p, q in zip(run.weights().values(), whole.weights().values(), strict=True))
 
 
+class StopAt:
+    """Says no so many times, then yes."""
+
+    def __init__(self, looks: int) -> None:
+        self.left = looks
+
+    def __call__(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
+@pytest.mark.parametrize("filter", ["ema", "ma"])
+def test_interrupted_between_evaluations_resume_equals_uninterrupted(tmp_path: Path, filter: str) -> None:
+    settings: dict[str, Any] = {"filter": filter, "eval_every": 10, "gradients": 20, "snapshots": 2}
+    settings |= {"window_size": 5} if filter == "ma" else {}
+    whole = finish(tmp_path / "whole", **settings)
+    for looks in (3, 0, 4, 2):  # 4, 5, 10 (an evaluation is a look too) and 13 steps
+        run, complete = train(tiny(**settings), tmp_path / "parts", Watcher(interrupted=StopAt(looks)))
+        assert not complete
+    assert [row.step for row in run.rows] == [10]
+    assert max(path.stem for path in run.path.glob("checkpoints/*.json")) == "000000013"
+    assert resume(run).complete
+    assert comparable(run.rows) == comparable(whole.rows)
+    assert (run.path / "gradients.f32").read_bytes() == (whole.path / "gradients.f32").read_bytes()
+    assert all(torch.equal(p, q) for p, q in zip(run.weights().values(), whole.weights().values(), strict=True))
+
+
+def test_checkpoints_do_not_wait_for_evaluations(runs_dir: Path) -> None:
+    seen: list[list[str]] = []
+
+    def look() -> bool:
+        seen.append(sorted(path.stem for path in runs_dir.glob("*/checkpoints/*.json")))
+        return False
+
+    train(tiny(steps=6, eval_every=6, checkpoint_seconds=0.0), runs_dir, Watcher(interrupted=look))
+    assert seen[:4] == [[], ["000000001"], ["000000001", "000000002"], ["000000002", "000000003"]]
+
+
 def test_training_leaves_the_global_random_state_alone(runs_dir: Path) -> None:
     before = torch.get_rng_state()
     finish(runs_dir)

@@ -7,9 +7,11 @@ import importlib
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NoReturn
 
 import grokfast
 from grokfast.lab.commands.common import INTERRUPTED, complain, under_torchrun
+from grokfast.lab.own_code import closest
 from grokfast.lab.runs.directory import RunError
 from grokfast.lab.training.interrupt import stop_on_interrupt
 from grokfast.lab.training.messages import one_line
@@ -64,8 +66,31 @@ def guarded(action: Callable[[], int], *expected: type[Exception], who: str = ""
 
 
 def run_command(words: list[str]) -> int:
-    args = build_parser(words).parse_args(words)
+    asked = first_word(words)
+    if asked is not None and asked not in COMMANDS:
+        raise SystemExit(refuse(f"there is no command {asked}{closest(asked, COMMANDS)}"))
+    args, unknown = build_parser(words).parse_known_args(words)
+    if unknown:
+        flags = [flag for action in args.parser._actions for flag in action.option_strings]
+        raise SystemExit(refuse(f"{unknown[0]} is not known to {args.parser.prog}{closest(unknown[0], flags)}"))
     return args.run(args)
+
+
+def first_word(words: list[str]) -> str | None:
+    return next((word for word in words if not word.startswith("-")), None)
+
+
+def refuse(message: str) -> int:
+    """Say in one line what cannot be read on the command line; gives argparse's exit code."""
+    complain(f"error: {message}")
+    return 2
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line: the usage is long, and `--help` shows it."""
+
+    def error(self, message: str) -> NoReturn:
+        raise SystemExit(refuse(f"{message} (see {self.prog} --help)"))
 
 
 def build_parser(words: list[str]) -> argparse.ArgumentParser:
@@ -73,17 +98,17 @@ def build_parser(words: list[str]) -> argparse.ArgumentParser:
 
     Commands find all words in `parser.get_default("words")` and in `args.words`: the flags of some depend on them.
     """
-    parser = argparse.ArgumentParser(prog="grokfast", description="Reproduce, measure, explain accelerated grokking.")
+    parser = Parser(prog="grokfast", description="Reproduce, measure, explain accelerated grokking.")
     parser.usage = "grokfast [-h] [--version] COMMAND ..."
     parser.add_argument("--version", action="version", version=f"grokfast {grokfast.__version__}")
     added = parser.add_subparsers(title="commands", required=True, metavar="COMMAND ...", prog="grokfast")
-    asked = next((word for word in words if not word.startswith("-")), None)
+    asked = first_word(words)
     for name, help in COMMANDS.items():
         # Abbreviated flags would change their meaning whenever a flag is added.
         made = added.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.", allow_abbrev=False)
         if name == asked:
             command = importlib.import_module(f"grokfast.lab.commands.{name}")
-            made.set_defaults(run=command.run, words=words)
+            made.set_defaults(run=command.run, words=words, parser=made)
             command.add(made)
     return parser
 
@@ -94,7 +119,7 @@ def follow_leader() -> int:
     from grokfast.lab.training.train import follow
 
     with stop_on_interrupt() as interrupted:
-        follow(Watcher(should_stop=interrupted))
+        follow(Watcher(interrupted=interrupted))
     return 0
 
 

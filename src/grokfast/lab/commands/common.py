@@ -6,16 +6,19 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grokfast.lab.own_code import is_own_code
 from grokfast.lab.runs.describe import readable_runs
 from grokfast.lab.runs.directory import Run, RunError, find_run, load_runs
 
-INTERRUPTED = 130  # exit code
-WIDE = 240  # columns of a table that goes to a file or a pipe: names of runs are not folded there
+if TYPE_CHECKING:
+    from rich.table import Table
+
+INTERRUPTED, DIVERGED = 130, 3  # exit codes
 RUN_NAME = "name of a run, or the beginning of its name"
 
 
@@ -26,7 +29,28 @@ def under_torchrun() -> bool:
 
 def add_runs_dir(parser: argparse.ArgumentParser, default: str = "runs") -> None:
     help = f"directory of the runs (default: {default})"
-    parser.add_argument("--runs-dir", type=Path, default=Path(default), metavar="DIR", help=help)
+    parser.add_argument("--runs-dir", type=read_folder, default=Path(default), metavar="DIR", help=help)
+
+
+def read_folder(text: str) -> Path:
+    """A directory that is there or can be made."""
+    if not text or Path(text).is_file():
+        raise argparse.ArgumentTypeError(f"must be a directory, got {'the file ' + text if text else repr(text)}")
+    return Path(text)
+
+
+def check_out(path: Path, *endings: str) -> None:
+    """Raise ValueError before any work is done for a file that cannot be written; makes the directory it will be in."""
+    if path.is_dir():
+        raise ValueError(f"--out must be a file, got the directory {path}")
+    if endings and path.suffix not in endings:
+        raise ValueError(f"--out must end with {' or '.join(endings)}, got {path}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise ValueError(f"--out must be a file that can be written, got {path}: {error.strerror}") from error
 
 
 def add_out(parser: argparse.ArgumentParser, default: str, help: str, metavar: str = "FILE") -> None:
@@ -53,7 +77,7 @@ def chosen_runs(args: argparse.Namespace) -> list[Run]:
     """The runs that were named, by name, path or directory of runs; all of them where none was."""
     found: list[Run] = []
     for name in args.names or [str(args.runs_dir)]:
-        is_folder = Path(name).is_dir() and not (Path(name) / "config.json").exists()
+        is_folder = bool(name) and Path(name).is_dir() and not (Path(name) / "config.json").exists()
         found += load_runs(name) if is_folder else [find_run(name, args.runs_dir)]
     if not found:
         raise RunError(f"there are no runs in {', '.join(args.names) or args.runs_dir}")
@@ -62,10 +86,14 @@ def chosen_runs(args: argparse.Namespace) -> list[Run]:
 
 def drop_unreadable(runs: Sequence[Run]) -> list[Run]:
     """The runs that can be shown; each other one is named on stderr."""
-    kept, lost = readable_runs(runs)
-    for line in lost:
+    return complain_of(readable_runs(runs))
+
+
+def complain_of(found: tuple[list[Run], list[str]]) -> list[Run]:
+    """The runs that can be shown, once a line on each other one is printed on stderr."""
+    for line in found[1]:
         complain(line)
-    return kept
+    return found[0]
 
 
 def resume_command(run: Run, runs_dir: Path) -> str:
@@ -81,9 +109,24 @@ def complain(message: str) -> None:
 
 
 def show(*parts: Any) -> None:
-    """Print tables, and lines of any length."""
+    """Print tables, and lines of any length; where that is no terminal, tables as values with tabs between."""
     from rich.console import Console  # not needed for a help text
+    from rich.table import Table
 
-    console = Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else WIDE)
+    console = Console(markup=False, highlight=False)
     for part in parts:
-        console.print(part, soft_wrap=isinstance(part, str))
+        if isinstance(part, Table) and not sys.stdout.isatty():
+            print("\n".join(plain_lines(part)))  # rich would make spaces of tabs
+        else:
+            console.print(part, soft_wrap=isinstance(part, str))
+
+
+def plain_lines(table: Table) -> Iterator[str]:
+    """A table as text: its title, its head and its rows, tabs between the values, and its caption."""
+    if table.title:
+        yield str(table.title)
+    if table.show_header:
+        yield "\t".join(str(column.header) for column in table.columns)
+    yield from ("\t".join(map(str, row)) for row in zip(*(column.cells for column in table.columns), strict=True))
+    if table.caption:
+        yield str(table.caption)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from grokfast.lab.commands.common import add_out, add_runs_dir, show
+from grokfast.lab.commands.common import add_out, add_runs_dir, check_out, show
 from grokfast.lab.commands.reproduce import results_table
 from grokfast.lab.commands.terminal import result_line, train_next
 from grokfast.lab.compare.headline import headline
@@ -22,6 +22,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    check_out(args.out)
     runs: list[Run] = []
     for config in demo_configs(quick=args.quick):
         runs.append(train_next(config, args.runs_dir, run_path(config, args.runs_dir).name, args))

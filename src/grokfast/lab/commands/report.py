@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from grokfast.lab.commands.common import add_chosen_runs, add_level, add_out, chosen_runs
+from grokfast.lab.commands.common import add_chosen_runs, add_level, add_out, check_out, chosen_runs
 from grokfast.lab.report import write_report
 
 
@@ -15,6 +15,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    check_out(args.out)
     page, picture = write_report(chosen_runs(args), args.out, level=args.level)
     print(f"written: {page} and {picture}")
     return 0

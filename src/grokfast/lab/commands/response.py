@@ -11,7 +11,7 @@ from rich.table import Table
 import grokfast
 from grokfast.lab import filters
 from grokfast.lab.commands import flags
-from grokfast.lab.commands.common import show
+from grokfast.lab.commands.common import check_out, show
 from grokfast.lab.request import options
 from grokfast.lab.tasks.base import TaskConfig
 
@@ -34,6 +34,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.out is not None:
+        check_out(args.out, ".png", ".svg", ".pdf")
     filter = filters.make_filter(args.filter, flags.settings_from(args))
     show(response_table(filter))
     if args.out is not None:

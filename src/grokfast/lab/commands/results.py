@@ -6,8 +6,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from grokfast.lab.commands.common import add_level, add_runs_dir, drop_unreadable
+from grokfast.lab.commands.common import add_level, add_runs_dir, complain_of
 from grokfast.lab.compare.evidence import missing, missing_costs
+from grokfast.lab.compare.results import comparable_runs
 from grokfast.lab.compare.seeds import check_level
 from grokfast.lab.paper.published import find_arm
 from grokfast.lab.report import evidence
@@ -89,7 +90,7 @@ def load_judged(folders: list[Path], level: float | None) -> list[Run]:
     for folder in folders:
         if not folder.is_dir():
             raise RunError(f"a directory of runs must exist, got {folder}")
-    runs = drop_unreadable([run for folder in folders for run in by_name(folder)])
+    runs = complain_of(comparable_runs([run for folder in folders for run in by_name(folder)]))
     if level is None:
         return runs
     check_level(level, [run.measure for run in runs])
@@ -97,7 +98,7 @@ def load_judged(folders: list[Path], level: float | None) -> list[Run]:
 
 
 def load_costs(folders: list[Path]) -> list[Run]:
-    return drop_unreadable([run for folder in folders for run in by_name(folder / COSTS)])
+    return complain_of(comparable_runs([run for folder in folders for run in by_name(folder / COSTS)]))
 
 
 def by_name(folder: Path) -> list[Run]:

@@ -26,6 +26,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{part}", metavar="NAME", help=f"the {part} of the run, likewise")
     help = "directory of the data sets now (default: as when the run began)"
     parser.add_argument("--data-dir", metavar="DIR", help=help)
+    help = "gigabytes of memory that the run may need now (default: as when the run began)"
+    parser.add_argument("--memory-limit", type=float, metavar="X", help=help)
     add_output_flags(parser)
 
 
@@ -34,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     load_named("task", run.task, args.task, find_task)
     load_named("filter", run.filter, args.filter, find_filter)
     load_named("optimizer", run.optimizer, args.optimizer, find_optimizer)
-    begin = partial(resume, run, data_dir=args.data_dir)
+    begin = partial(resume, run, data_dir=args.data_dir, memory_limit=args.memory_limit)
     return train_one(run, begin, run.loop["steps"], args, f"{run.name} is complete already")
 
 

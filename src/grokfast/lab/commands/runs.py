@@ -1,41 +1,72 @@
-"""`grokfast runs`: list all runs of a directory."""
+"""`grokfast runs`: list the runs of a directory."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from typing import Any, get_args
 
 from rich.table import Table
 
 from grokfast.lab.commands.common import add_json, add_runs_dir, drop_unreadable, show
-from grokfast.lab.runs.describe import cell, describe
-from grokfast.lab.runs.directory import Run, load_runs
+from grokfast.lab.runs.describe import State, cell, describe
+from grokfast.lab.runs.directory import load_runs
+
+COLUMNS = {  # of the table, and what they hold of a description
+    "run": "name",
+    "status": "status",
+    "step": "step",
+    "train": "train_accuracy",
+    "val": "val_accuracy",
+    "loss": "best_val_loss",
+    "first": "first",
+    "sec": "seconds",
+}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     add_runs_dir(parser)
+    parser.add_argument("--filter", metavar="NAME|none", help="only runs with this filter, or without one")
+    parser.add_argument("--status", choices=get_args(State), help="only runs of this status")
+    parser.add_argument("--sort", choices=tuple(COLUMNS), help="sort by this column (default: the oldest first)")
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    runs = drop_unreadable(load_runs(args.runs_dir))
+    wanted = [run for run in drop_unreadable(load_runs(args.runs_dir)) if args.filter in (None, run.filter or "none")]
+    found = [each for each in map(describe, wanted) if args.status in (None, each["status"])]
+    if args.sort:
+        found.sort(key=lambda each: sort_key(each[COLUMNS[args.sort]]))
     if args.json:
-        print(json.dumps([describe(run) for run in runs], indent=1))
-    elif not runs:
-        print(f"no runs in {args.runs_dir}")
+        print(json.dumps(found, indent=1))
+    elif not found:
+        print(f"no {'such ' if args.filter or args.status else ''}runs in {args.runs_dir}")
     else:
-        show(runs_table(runs))
+        show(runs_table(found))
     return 0
 
 
-def runs_table(runs: list[Run]) -> Table:
+def sort_key(value: Any) -> tuple[int, Any]:
+    """Numbers by size and words by letters; a level that was never reached comes after, and what is not known last.
+
+    >>> sorted([None, "> 30", "1,200 (after 1,100)", "400 (after 300)"], key=sort_key)
+    ['400 (after 300)', '1,200 (after 1,100)', '> 30', None]
+    """
+    if value is None:
+        return 2, 0
+    digits = str(value).split(" (")[0].removeprefix("> ").replace(",", "")
+    if isinstance(value, str) and digits.isdigit():
+        return int(value.startswith(">")), int(digits)
+    return 0, value
+
+
+def runs_table(found: list[dict[str, Any]]) -> Table:
     """One line per run: progress, last accuracies, best loss, first crossing without its interval, seconds."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("run", overflow="fold", min_width=12)
-    for column in ("status", "step", "train", "val", "loss", "first", "sec"):
+    for column in list(COLUMNS)[1:]:
         table.add_column(column, no_wrap=True, justify="left" if column == "status" else "right")
-    for run in runs:
-        d = describe(run)
+    for d in found:
         first = d["first"] and d["first"].split(" (")[0]
         values = (d["train_accuracy"], d["val_accuracy"], d["best_val_loss"], first)
         table.add_row(d["name"], d["status"], f"{d['step']:,}", *map(cell, values), f"{d['seconds']:.0f}")

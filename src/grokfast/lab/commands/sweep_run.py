@@ -18,9 +18,11 @@ from grokfast.lab.commands.terminal import Show, show_progress
 from grokfast.lab.request import command_line
 from grokfast.lab.runs.describe import cell
 from grokfast.lab.runs.directory import Run
+from grokfast.lab.runs.metrics import Best
 from grokfast.lab.sweep import local
+from grokfast.lab.sweep.space import Point
 from grokfast.lab.sweep.spec import OwnCode, Spec, directory_name, save_spec, settle, with_threads
-from grokfast.lab.sweep.standings import Standing, bound_text, heading, rank_settings, to_json
+from grokfast.lab.sweep.standings import Standing, bound_text, heading, nearest, rank_settings, to_json
 from grokfast.lab.sweep.study import Sweep, Tally
 from grokfast.lab.training.plan import duration
 from grokfast.lab.training.train import make_task, rehearse
@@ -128,10 +130,19 @@ def report(sweep: Sweep, args: argparse.Namespace) -> int:
             print(f"{len(tally.pruned)} runs were pruned: grokfast resume NAME {words} trains one to its end")
         if best is not None:
             print(f"train the best setting: {best}")
+        elif (near := nearest(sweep, found)) is not None:
+            print(nearest_text(sweep, *near))
         print(f"look at all runs: grokfast report {shlex.quote(str(sweep.runs))}", flush=True)
     for point, reason in tally.failed.items():
         complain(f"failed: {sweep.run(point).name}: {reason}")
     return 1 if tally.failed else 0
+
+
+def nearest_text(sweep: Sweep, point: Point, best: Best) -> str:
+    """What came nearest where no setting got to its level."""
+    config = sweep.spec.config(point)
+    value = f"validation {config.task.measure} {best.value:.4g} at step {best.step:,}"
+    return f"no setting got to {config.level:g}; the nearest had {value}: {command_line(config)}"
 
 
 def standings_table(found: list[Standing], spec: Spec) -> Table:

@@ -12,11 +12,13 @@ from functools import partial
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
+from rich.table import Column
+from rich.text import Text
 
-from grokfast.lab.commands.common import INTERRUPTED, complain, resume_command
+from grokfast.lab.commands.common import DIVERGED, INTERRUPTED, complain, resume_command
 from grokfast.lab.config import RunConfig
-from grokfast.lab.runs.describe import cell, describe, progress_text
+from grokfast.lab.runs.describe import cell, describe, progress_text, state_of
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import Row
 from grokfast.lab.training.interrupt import stop_on_interrupt
@@ -40,7 +42,7 @@ def add_output_flags(parser: argparse.ArgumentParser) -> None:
 def train_watched(
     begin: Callable[[Watcher], Outcome], label: str, budget: int, *, quiet: bool, events: Path | None = None
 ) -> Outcome:
-    """Train a run from where it stands, with progress; the first Ctrl-C leaves a checkpoint and stops it."""
+    """Train a run from where it stands, with progress; Ctrl-C, SIGTERM and SIGHUP leave a checkpoint and stop it."""
     with (
         event_writer(events) as write,
         stop_on_interrupt() as interrupted,
@@ -56,7 +58,7 @@ def train_watched(
             if write is not None:
                 write(row.step, scalars(row))
 
-        return begin(Watcher(on_row, on_metrics=write, on_warning=complain, should_stop=interrupted))
+        return begin(Watcher(on_row=on_row, on_metrics=write, on_warning=complain, interrupted=interrupted))
 
 
 def train_next(config: RunConfig, folder: Path, label: str, args: argparse.Namespace) -> Run:
@@ -81,7 +83,7 @@ def train_one(run: Run, begin: Callable[[Watcher], Outcome], steps: int, args: a
         print(json.dumps({**describe(run), "path": str(run.path), "summary": run.summary}))
     elif not args.quiet:
         print(*lines, result_line(run), sep="\n", flush=True)
-    return 0
+    return DIVERGED if state_of(run) == "diverged" else 0
 
 
 def result_line(run: Run) -> str:
@@ -110,11 +112,26 @@ def show_progress(label: str, *, quiet: bool) -> Generator[Show]:
     if quiet or not console.is_terminal:
         yield show_line
         return
-    counts = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[now]}"))
-    clocks = (TimeElapsedColumn(), TimeRemainingColumn(elapsed_when_finished=True))
-    with Progress(*counts, *clocks, console=console, speed_estimate_period=600) as bar:
-        task = bar.add_task(label, total=None, now="")
+    console.print(label, highlight=False, markup=False, soft_wrap=True)  # beside the bar it would push it out of sight
+    with Progress(*columns(console.width), console=console, speed_estimate_period=600) as bar:
+        task = bar.add_task("", total=None, now="")
         yield lambda done, total, now, line: bar.update(task, completed=done, total=total, now=now)
+
+
+def columns(width: int) -> list[ProgressColumn]:
+    """Bar, step, time left and values: all of them fit in 80 columns."""
+    bar = BarColumn(bar_width=max(10, min(40, width - 70)))
+    return [bar, MofNCompleteColumn(), TimeRemainingColumn(compact=True, elapsed_when_finished=True), Now()]
+
+
+class Now(ProgressColumn):
+    """What the caller says, cut where the line ends."""
+
+    def __init__(self) -> None:
+        super().__init__(Column(no_wrap=True, overflow="ellipsis", ratio=1))
+
+    def render(self, task: Task) -> Text:
+        return Text(task.fields["now"])
 
 
 def row_text(row: Row, last: Row | None) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from grokfast.lab.compare.names import label
 from grokfast.lab.compare.seeds import has_diverged, steps_of
+from grokfast.lab.config import experiment_key
 from grokfast.lab.paper.published import published_of
 from grokfast.lab.runs.describe import readable_runs
 from grokfast.lab.runs.directory import Run, RunError
@@ -42,8 +43,8 @@ def comparable_runs(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     kept: list[Run] = []
     for run in readable:
         try:
-            result(run)
+            _ = result(run), experiment_key(run.settings)
             kept.append(run)
-        except (RunError, ValueError, TypeError, KeyError) as error:
+        except (RunError, ValueError, TypeError, KeyError, AttributeError, OSError) as error:
             lost.append(f"{run.name} cannot be shown: {error or type(error).__name__}")
     return kept, lost

@@ -3,10 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
+
+import filelock
 
 from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.metrics import Crossing, best
+
+State = Literal["complete", "diverged", "running", "incomplete"]
+
+
+def state_of(run: Run) -> State:
+    """The status of a run for a person: also whether a process trains it now, and whether its loss is not finite."""
+    if run.status == "complete":
+        return "diverged" if (run.summary or {}).get("diverged") else "complete"
+    return "running" if is_locked(run.path / "lock") else "incomplete"
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process has a run open for writing."""
+    if not path.exists():
+        return False
+    lock = filelock.FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        return True
+    except OSError:  # an archive that cannot be written
+        return False
+    lock.release()
+    return False
 
 
 def describe(run: Run) -> dict[str, Any]:
@@ -16,7 +43,7 @@ def describe(run: Run) -> dict[str, Any]:
     last, lowest = rows[-1] if rows else None, best(rows, "loss")
     return {
         "name": run.name,
-        "status": run.status,
+        "status": state_of(run),
         "step": last.step if last else 0,
         "first": crossing_text(Crossing(**found["first"])) if found else None,
         "stable": crossing_text(Crossing(**found["stable"])) if found else None,
@@ -37,7 +64,7 @@ def readable_runs(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
             if run.status == "complete" and not run.rows:
                 raise RunError("its metrics.jsonl is missing")
             kept.append(run)
-        except (RunError, ValueError, TypeError, KeyError, OSError) as error:
+        except (RunError, ValueError, TypeError, KeyError, AttributeError, OSError) as error:
             lost.append(f"{run.name} cannot be shown: {error or type(error).__name__}")
     return kept, lost
 
@@ -53,8 +80,8 @@ def cell(value: Any) -> str:
 
 
 def progress_text(run: Run) -> str:
-    rows = run.rows
-    return f"step {rows[-1].step if rows else 0:,} of {run.loop['steps']:,}"
+    last = [row.step for row in run.rows[-1:]] + [int(path.stem) for path in run.path.glob("checkpoints/*.json")]
+    return f"step {max(last, default=0):,} of {run.loop['steps']:,}"
 
 
 def recorded_bytes(run: Run) -> int:

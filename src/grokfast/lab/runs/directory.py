@@ -3,7 +3,7 @@
     config.json        the resolved configuration
     environment.json   versions, hardware, commit
     metrics.jsonl      one line per evaluation, appended; metrics.xz in an archive
-    checkpoints/       the last two; STEP.json holds the hash of STEP.pt and the length of metrics.jsonl at that moment
+    checkpoints/       the last two; STEP.json seals STEP.pt and metrics.jsonl as it was then by their hashes
     model.pt           the final weights
     summary.json       written last: present means complete
 
@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from grokfast.lab.own_code import closest
 from grokfast.lab.runs.files import read_json
 from grokfast.lab.runs.metrics import Crossing, Kind, Row, crossings, row_from_json, unpack_rows
 from grokfast.lab.runs.upgrade import upgrade
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from grokfast.lab.tasks.base import Measure
 
 Status = Literal["complete", "incomplete"]
+LISTED = 8  # candidates of an ambiguous name
 METRICS, PACKED = "metrics.jsonl", "metrics.xz"
 
 
@@ -123,9 +125,9 @@ class Run:
 
     def weights(self) -> dict[str, torch.Tensor]:
         """The final weights of a complete run."""
-        import torch
+        from grokfast.lab.runs.recording import load_weights
 
-        return torch.load(self.path / "model.pt", weights_only=True, map_location="cpu")
+        return load_weights(self.path / "model.pt")
 
     # How it is judged -------------------------------------------------------------------------------------------------
 
@@ -202,11 +204,16 @@ def load_runs(directory: str | Path = "runs") -> list[Run]:
 
 def find_run(name: str, directory: str | Path = "runs") -> Run:
     """The run of that name or path, or the only one whose name starts with it."""
+    if not name:
+        raise RunError("the name of a run must not be empty, got ''")
     for path in (Path(directory) / name, Path(name)):
         if (path / "config.json").exists():
             return Run(path)
     matches = [run for run in load_runs(directory) if run.name.startswith(name)]
     if len(matches) == 1:
         return matches[0]
-    what = f"{len(matches)} runs start with" if matches else "there is no run"
-    raise RunError(f"{what} {name!r} in {directory}")
+    if matches:
+        listed = ", ".join(run.name for run in matches[:LISTED]) + (", ..." if len(matches) > LISTED else "")
+        raise RunError(f"{len(matches)} runs start with {name!r} in {directory}: {listed}")
+    near = closest(name, [run.name for run in load_runs(directory)])
+    raise RunError(f"there is no run {name!r} in {directory}{near}")

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from grokfast.lab.tasks.base import Measure
 
 Kind = Literal["first", "stable", "train"]
+COUNTS = ("step", "samples")  # packed as differences
+LONGEST = 2**53  # a count beyond this is damage
 
 
 class Row(NamedTuple):
@@ -134,13 +136,16 @@ def row_from_json(line: bytes) -> Row:
 
 def row_from_plain(values: dict[str, Any]) -> Row:
     row = Row(**values)
+    for name in COUNTS:
+        if type(getattr(row, name)) is not int or not 0 <= getattr(row, name) < LONGEST:
+            raise ValueError(f"{name} must be a count, got {getattr(row, name)!r:.40}")
+    if not all(isinstance(value, float | int | None) for value in row[1:-1]):
+        raise ValueError(f"the values of step {row.step} must be numbers")
     numbers = ("train_loss", "val_loss", "weight_norm", "grad_norm")
     return row._replace(**{name: math.nan for name in numbers if getattr(row, name) is None})
 
 
 # Packed ---------------------------------------------------------------------------------------------------------------
-
-COUNTS = ("step", "samples")  # kept as differences
 
 
 def pack_rows(rows: Sequence[Row], digits: int) -> bytes:

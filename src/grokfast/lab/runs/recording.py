@@ -13,6 +13,7 @@ from __future__ import annotations
 import io
 import math
 import os
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ from grokfast.lab.runs.files import read_json, write_atomically, write_json
 from grokfast.lab.runs.writer import to_bytes
 
 GRADIENTS = "gradients.f32"
+BUFFERED = 2000  # looks at the gradients in memory
 OVERFIT_STEP = 500  # the paper's state B: the training data is learnt, nothing generalises yet
 
 
@@ -51,9 +53,17 @@ def load_snapshots(run: Run) -> Iterator[tuple[int, dict[str, Tensor]]]:
     if not paths:
         raise RunError(f"{run.name} kept no weights: train it with --snapshots")
     for path in paths:
-        yield int(path.stem), torch.load(path, weights_only=True, map_location="cpu")
+        yield int(path.stem), load_weights(path)
     if run.status == "complete" and (last := run.rows[-1].step) != int(paths[-1].stem):
         yield last, run.weights()
+
+
+def load_weights(path: Path) -> dict[str, Tensor]:
+    try:
+        return torch.load(path, weights_only=True, map_location="cpu")
+    except (RuntimeError, EOFError, ValueError, OSError, pickle.UnpicklingError) as error:
+        reason = " ".join(str(error).split())
+        raise RunError(f"{path} is damaged: {reason:.80}") from error
 
 
 class Sampled(NamedTuple):
@@ -97,6 +107,8 @@ class GradientTap:
             for _, p, index in self._chosen
         ]
         self._rows.append(torch.cat(parts))
+        if len(self._rows) >= BUFFERED:  # an even number: both looks of each step
+            self.flush()
 
     def flush(self) -> None:
         if self._rows:
@@ -122,13 +134,24 @@ def has_gradients(run: Run) -> bool:
     return (run.path / GRADIENTS).exists()
 
 
+def sampled_names(path: Path) -> list[str]:
+    """Which parameter each recorded scalar belongs to."""
+    try:
+        names: Any = read_json(path)["names"]
+        if not (isinstance(names, list) and names):
+            raise ValueError("names must be a list")
+        return [str(name) for name in names]  # type: ignore[reportUnknownVariableType]
+    except (OSError, ValueError, KeyError) as error:
+        raise RunError(f"{path} is damaged: {error}") from error
+
+
 def load_gradients(run: Run) -> Sampled:
     """The gradients a run recorded; read from the file where they are needed, not all at once."""
     path = run.path / GRADIENTS
     if not path.exists():
         raise RunError(f"{run.name} recorded no gradients: train it with --gradients")
-    names: Any = read_json(run.path / "gradients.json")["names"]
+    names = sampled_names(run.path / "gradients.json")
     values = np.memmap(path, dtype=np.float32, mode="r") if path.stat().st_size else np.zeros(0, np.float32)
     rows = len(values) // (2 * len(names))
     whole = values[: rows * 2 * len(names)].reshape(rows, 2, len(names))
-    return Sampled(list(names), whole[:, 0], whole[:, 1])
+    return Sampled(names, whole[:, 0], whole[:, 1])

@@ -11,11 +11,12 @@ FIELDS = {  # of each filter, among those of all filters
     "iir": ("b", "a"),
     "butterworth": ("order", "cutoff"),
 }
-PARTS = {
-    "task": ("name",),
-    "filter": ("name",),
-    "optim": ("optimizer", "weight_decay"),
-    "loop": ("seed", "steps", "until"),
+NUMBER = (int, float)
+PARTS: dict[str, dict[str, tuple[type, ...]]] = {
+    "task": {"name": (str,)},
+    "filter": {"name": (str,)},
+    "optim": {"optimizer": (str,), "weight_decay": NUMBER},
+    "loop": {"seed": (int,), "steps": (int,), "until": (*NUMBER, type(None))},
 }
 
 
@@ -29,6 +30,10 @@ def check_shape(data: dict[str, Any]) -> None:
             continue
         if not isinstance(found, dict) or not all(name in found for name in names):
             raise ValueError(f"{part} must hold {', '.join(names)}, got {found!r:.60}")
+        for name, types in names.items():
+            if not isinstance(found[name], types) or isinstance(found[name], bool):
+                words = " or ".join(kind.__name__ for kind in types if kind is not type(None))
+                raise ValueError(f"{part}.{name} must be {words}, got {found[name]!r:.60}")
 
 
 def upgrade(data: dict[str, Any], environment: dict[str, Any]) -> dict[str, Any]:
@@ -45,7 +50,7 @@ def upgrade(data: dict[str, Any], environment: dict[str, Any]) -> dict[str, Any]
         optim |= {"clip_norm": optim["clip_norm"] or 0.0}
         optim["fused"] = fast and optim["optimizer"] in ("adam", "adamw", "muon")
         loop["threads"] = loop["threads"] or environment.get("threads", 1)
-        return {
+        now = {
             "version": 2,
             "task": {"name": data["task_name"], **data["task"]},
             "filter": None if name is None else {"name": name, **values},
@@ -53,5 +58,7 @@ def upgrade(data: dict[str, Any], environment: dict[str, Any]) -> dict[str, Any]
             "optim": optim,
             "loop": loop,
         }
+        check_shape(now)
+        return now
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a configuration of this version: {error!r}") from error

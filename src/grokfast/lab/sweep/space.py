@@ -18,7 +18,7 @@ from grokfast.lab.tasks import find_task
 from grokfast.lab.values import parser_options, read_value
 
 # The seed has a flag of its own; the others say where and how fast a run is computed, not what.
-FIXED = ("seed", "threads", "device", "data_dir", "checkpoint_seconds")
+FIXED = ("seed", "threads", "device", "data_dir", "checkpoint_seconds", "memory_limit")
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def read_range(text: str, known: Mapping[str, Option]) -> Range:
     name, words = split_name(text, "range", form)
     option = find_option(name, known)
     found = parser_options(option.type, option.default)
-    if found.get("type") not in (int, float) or "nargs" in found:
+    if found.get("metavar") not in ("N", "X") or "nargs" in found:
         raise ValueError(f"range needs a setting with numbers, got {name}: give its values with --grid")
     parts = words.split(":")
     if len(parts) not in (2, 3) or parts[2:] not in ([], ["log"]):

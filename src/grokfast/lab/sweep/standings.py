@@ -6,6 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 from grokfast.lab.compare.seeds import Bound, Spread, spread_of
+from grokfast.lab.runs.metrics import Best, best
 from grokfast.lab.sweep.objective import UNKNOWN, bound_of
 from grokfast.lab.sweep.space import Point
 from grokfast.lab.sweep.spec import Objective, Spec
@@ -57,6 +58,18 @@ def make_standing(sweep: Sweep, tally: Tally, points: list[Point]) -> Standing:
     known = [point for point in points if point in (*done, *pruned, *failed)]
     bounds = [bound_of(done[point], sweep.spec.objective) if point in done else UNKNOWN for point in known]
     return Standing(dict(points[0].setting), points, bounds, len(done), len(pruned), len(failed))
+
+
+def nearest(sweep: Sweep, found: list[Standing]) -> tuple[Point, Best] | None:
+    """The run that came nearest to its level, and its best evaluation; None where no run has any."""
+    best_of = {
+        point: best(run.rows, run.measure) for s in found for point in s.points if (run := sweep.run(point)).rows
+    }
+    reached = {point: each for point, each in best_of.items() if each is not None}
+    if not reached:
+        return None
+    sign = 1 if sweep.run(next(iter(reached))).measure == "loss" else -1
+    return min(reached.items(), key=lambda pair: sign * pair[1].value)
 
 
 def heading(spec: Spec) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -14,7 +15,22 @@ from grokfast.lab.training.loop import Watcher
 from grokfast.lab.training.messages import Tell, one_line
 from grokfast.lab.training.train import train
 
+LOOK = 1.0  # seconds between looks at what takes a file to know
 PATIENCE = 30.0  # seconds for a process that was killed to be gone
+
+
+def at_intervals(ask: Callable[[], bool]) -> Callable[[], bool]:
+    """The same question, asked at most every `LOOK` seconds; in between the answer is no."""
+    last = time.monotonic()
+
+    def asked() -> bool:
+        nonlocal last
+        if time.monotonic() - last < LOOK:
+            return False
+        last = time.monotonic()
+        return ask()
+
+    return asked
 
 
 class Ending(NamedTuple):
@@ -46,9 +62,18 @@ def carry_out(
             stopped = should_stop()
             return stopped or (judge is not None and judge.is_hopeless())
 
-        watcher = Watcher(on_row=judge.see if judge else lambda row: None, on_warning=tell, should_stop=stop)
+        def interrupted() -> bool:
+            nonlocal stopped
+            stopped = stopped or rarely()
+            return stopped
+
+        rarely = at_intervals(should_stop)
+        see = judge.see if judge else lambda row: None
+        watcher = Watcher(on_row=see, on_warning=tell, should_stop=stop, interrupted=interrupted)
         run, complete = train(config, folder, watcher, command=command, patience=PATIENCE)
         state = "complete" if complete else "stopped" if stopped else "pruned"
+        if state == "stopped":
+            return Ending(state)
         return Ending(state, value_of(run, spec.objective), run.rows[-1].step)
     except Exception as error:  # whatever it is: the runs after it may take all night and need not know
         return Ending("failed", error=one_line(error))

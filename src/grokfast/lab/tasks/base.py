@@ -54,6 +54,13 @@ class Headline(NamedTuple):
     published: Literal["accuracy", "loss"]  # which of the paper's numbers stands beside it
 
 
+class Size(NamedTuple):
+    """How much memory a task takes, known from its settings alone: what its estimate leaves out is 0."""
+
+    weights: int = 0  # numbers that are trained
+    data_bytes: int = 0  # at the moment when it takes most
+
+
 @dataclass(frozen=True)
 class TaskConfig(abc.ABC):
     """The settings of one task. Each field becomes a flag; the class attributes are what is known about the task."""
@@ -72,6 +79,10 @@ class TaskConfig(abc.ABC):
     @abc.abstractmethod
     def make(self, *, seed: int, device: str, data_dir: str | Path | None) -> Task:
         """The task itself, its data read and checked."""
+
+    def size(self) -> Size:
+        """What the task will need, before any of it is made; without an estimate the model is counted later."""
+        return Size()
 
     @property
     def plain(self) -> bool:
@@ -150,8 +161,10 @@ class Task(Protocol):
 
 
 def check_at_least(config: Any, low: float, *names: str) -> None:
-    """Raise ValueError where one of these fields is smaller than `low`."""
+    """Raise ValueError where one of these fields is smaller than `low`, or larger than any tensor can be."""
     for name in names:
+        if getattr(config, name) >= 2**63:
+            raise ValueError(f"{name} must be < 2^63, got {getattr(config, name)}")
         if not getattr(config, name) >= low:
             raise ValueError(f"{name} must be >= {low:g}, got {getattr(config, name)}")
 

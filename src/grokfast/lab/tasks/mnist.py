@@ -18,11 +18,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss, one_hot
 
-from grokfast.lab.tasks.base import Evaluation, PaperConfig, Split, TaskDefaults, check_at_least, check_one_of, setting
+from grokfast.lab.tasks.base import (
+    Evaluation,
+    PaperConfig,
+    Size,
+    Split,
+    TaskDefaults,
+    check_at_least,
+    check_one_of,
+    setting,
+)
 from grokfast.lab.tasks.data import DataDir, DataError, Source, digest, locate, read_bytes
 from grokfast.lab.tasks.epochs import EpochTask, Examples
 
-CLASSES, PIXELS = 10, 28 * 28
+CLASSES, PIXELS, IMAGES = 10, 28 * 28, 70_000
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 CHECKSUMS = {
     "train-images-idx3-ubyte.gz": "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873",
@@ -78,6 +87,11 @@ class MnistConfig(PaperConfig):
             # The published 44,022 and 2,001 are crossings of 0.85 in the released code's logs, not of 0.95.
             level=0.85,
         )
+
+    def size(self) -> Size:
+        rows = [PIXELS, *[self.width] * min(self.depth - 1, 2), CLASSES]
+        weights = sum((fan_in + 1) * fan_out for fan_in, fan_out in itertools.pairwise(rows))
+        return Size(weights + max(0, self.depth - 3) * (self.width + 1) * self.width, 5 * IMAGES * PIXELS)
 
     def make(self, *, seed: int, device: str, data_dir: DataDir) -> MnistTask:
         return MnistTask(self, seed=seed, device=device, data_dir=data_dir)

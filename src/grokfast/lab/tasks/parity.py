@@ -11,7 +11,16 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from grokfast.lab.tasks.base import Evaluation, Split, TaskConfig, TaskDefaults, check_at_least, check_one_of, setting
+from grokfast.lab.tasks.base import (
+    Evaluation,
+    Size,
+    Split,
+    TaskConfig,
+    TaskDefaults,
+    check_at_least,
+    check_one_of,
+    setting,
+)
 from grokfast.lab.tasks.data import DataDir
 from grokfast.lab.tasks.epochs import EpochTask, Examples
 from grokfast.lab.tasks.losses import LOSSES
@@ -42,6 +51,10 @@ class ParityConfig(TaskConfig):
 
     def defaults(self) -> TaskDefaults:
         return TaskDefaults(optimizer="adamw", steps=20_000, eval_every=50, level=0.95)
+
+    def size(self) -> Size:
+        points = self.train_points + self.val_points
+        return Size(self.width * (self.n + 3) + 2, 16 * points * self.n + 8 * points * self.width)
 
     def make(self, *, seed: int, device: str, data_dir: DataDir) -> ParityTask:
         return ParityTask(self, seed=seed, device=device)

@@ -1,4 +1,4 @@
-"""Ctrl-C: a question that the loop can ask, and processes that do not hear it."""
+"""Ctrl-C and the signals of schedulers: a question that the loop can ask, and processes that do not hear them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,32 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
+# SIGTERM is how schedulers end a job, SIGHUP how a terminal does that is closed; Windows knows no SIGHUP.
+STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
 
 @contextmanager
 def stop_on_interrupt() -> Generator[Callable[[], bool]]:
-    """Turn the first Ctrl-C into a question the loop can ask; a second one interrupts at once."""
+    """Turn the first Ctrl-C, SIGTERM or SIGHUP into a question the loop can ask; a second one acts at once.
+
+    A SIGHUP that is ignored stays ignored: nohup wants it so.
+    """
     asked = False
+    previous = {number: signal.getsignal(number) for number in STOPPING}
 
     def ask(signum: int, frame: Any) -> None:
         nonlocal asked
         asked = True
-        signal.signal(signal.SIGINT, previous)
+        signal.signal(signum, previous[signal.Signals(signum)])
 
-    previous = signal.signal(signal.SIGINT, ask)
+    heard = [number for number in STOPPING if number == signal.SIGINT or previous[number] != signal.SIG_IGN]
+    for number in heard:
+        signal.signal(number, ask)
     try:
         yield lambda: asked
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number in heard:
+            signal.signal(number, previous[number])
 
 
 @contextmanager

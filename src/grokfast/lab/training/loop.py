@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn.utils import clip_grad_norm_, get_total_norm
 
 import grokfast
@@ -22,15 +23,18 @@ from grokfast.lab.training import parallel, rivals
 from grokfast.lab.training.machine import peak_memory_bytes
 from grokfast.lab.training.optimizers import attach_filter, make_optimizers, make_trigger, switch
 
+TOGETHER = 32  # steps between looks where several ranks must agree
+
 
 @dataclass(frozen=True)
 class Watcher:
-    """How a loop talks to its caller."""
+    """How a loop talks to its caller. It may stop the run: at an evaluation, or at any step, where looking is cheap."""
 
     on_row: Callable[[Row], None] = lambda row: None
     on_metrics: Callable[[int, dict[str, float]], None] | None = None  # of the filter, computed only if asked for
     on_warning: Callable[[str], None] = lambda message: None
     should_stop: Callable[[], bool] = lambda: False
+    interrupted: Callable[[], bool] = lambda: False
 
 
 def run_loop(config: RunConfig, task: Task, writer: Writer | None, watcher: Watcher) -> bool:
@@ -57,6 +61,7 @@ class Loop:
         self.equalised = rivals.mlp_matrices(task.model) if config.optim.equal_grad else []
         self.clipped = rivals.clipped_matrices(task.model) if config.optim.row_norm else []
         self.step, self.samples, self.seconds = 0, 0, 0.0
+        self._begin_interval()
         checkpoint, self.rows = parallel.from_leader(writer and partial(writer.resume, watcher.on_warning))
         if checkpoint is not None:
             self._restore(checkpoint)
@@ -72,15 +77,17 @@ class Loop:
 
     def run(self) -> bool:
         """Train to `until` or to the end of the budget; False if asked to stop before."""
-        began = saved = time.perf_counter()
-        before = self.seconds
+        self._saved = time.perf_counter()
+        self._began = self._saved - self.seconds
         self._keep_weights()
         for due in evaluation_steps(self.config, self.task.epoch_steps, self.step):
             row = self._train_to(due)
+            if row is None:
+                return False
             switch(self.optimizers, "train")
             if self.tap is not None:
                 self.tap.flush()
-            self.seconds = before + time.perf_counter() - began
+            self.seconds = time.perf_counter() - self._began
             row = row._replace(seconds=self.seconds)
             self.rows.append(row)
             if self.writer is not None:
@@ -88,11 +95,9 @@ class Loop:
             self.watcher.on_row(row)
             if parallel.from_leader(lambda: finished(self.config, self.rows)):
                 break
-            stop = parallel.any_rank(self.watcher.should_stop())
-            due_save = time.perf_counter() - saved >= self.config.loop.checkpoint_seconds
-            if self.writer is not None and (stop or due_save):
-                self.writer.save_checkpoint(self.step, self._state())
-                saved = time.perf_counter()
+            stop = parallel.any_rank(self.watcher.should_stop() or self.watcher.interrupted())
+            if stop or self._is_save_due():
+                self._save()
             if stop:
                 return False
         if self.writer is not None:
@@ -100,11 +105,9 @@ class Loop:
             self.writer.finish(self.task.model.state_dict(), summarize(self.config, self.rows, self.handles))
         return True
 
-    def _train_to(self, due: int) -> Row:
-        """Take steps up to `due`, then evaluate."""
-        loss_sum = torch.zeros((), device=self.params[0].device)
-        correct_sum = torch.zeros((), device=self.params[0].device)
-        samples, lr, grad_norm = 0, 0.0, torch.zeros(())
+    def _train_to(self, due: int) -> Row | None:
+        """Take steps up to `due`, then evaluate; None if interrupted on the way, with a checkpoint left."""
+        lr, grad_norm = 0.0, torch.zeros(())
         while self.step < due:
             lr = self._set_learning_rate(self.step)
             batch = self.task.next_batch()
@@ -112,8 +115,8 @@ class Loop:
             if len(mine):
                 loss, correct = self.task.loss(mine)
                 loss.backward()
-                loss_sum += loss.detach() * len(mine)
-                correct_sum += 0 if correct is None else correct
+                self.loss_sum += loss.detach() * len(mine)
+                self.correct_sum += 0 if correct is None else correct
             parallel.sum_gradients(self.params, len(mine) / len(batch))
             self._change_gradients()
             if self.config.optim.clip_norm:
@@ -122,10 +125,43 @@ class Loop:
             if self.step == due:
                 grad_norm = get_total_norm([p.grad for p in self.params if p.grad is not None])
             self._update(measured=self.step == due)
-            samples += len(batch)
-        self.samples += samples
-        loss, accuracy = (float(parallel.total(part)) / samples for part in (loss_sum, correct_sum))
+            self.pending += len(batch)
+            if self.step < due and self._look():
+                return None
+        self.samples += self.pending
+        loss, accuracy = (float(parallel.total(part)) / self.pending for part in (self.loss_sum, self.correct_sum))
+        self._begin_interval()
         return self._evaluate(loss, accuracy, float(grad_norm), lr)
+
+    def _begin_interval(self) -> None:
+        """Sums over the examples since the last evaluation, and their number."""
+        device = self.params[0].device
+        self.pending = 0
+        self.loss_sum, self.correct_sum = torch.zeros((), device=device), torch.zeros((), device=device)
+
+    def _look(self) -> bool:
+        """Between evaluations: save a checkpoint if one is due, or if the run is interrupted, which is returned."""
+        stop, save = self.watcher.interrupted(), self._is_save_due()
+        if parallel.ranks() > 1:
+            if self.step % TOGETHER:
+                return False
+            stop, save = parallel.any_rank(stop), parallel.any_rank(save)
+        if stop or save:
+            self._save()
+        return stop
+
+    def _is_save_due(self) -> bool:
+        return time.perf_counter() - self._saved >= self.config.loop.checkpoint_seconds
+
+    def _save(self) -> None:
+        """Write a checkpoint. Inside an interval all ranks must call this: their sums are added up."""
+        self.seconds = time.perf_counter() - self._began
+        state = self._state()
+        if self.writer is not None:
+            if self.tap is not None:
+                self.tap.flush()
+            self.writer.save_checkpoint(self.step, state)
+        self._saved = time.perf_counter()
 
     def _change_gradients(self) -> None:
         """Do what rival methods do to gradients."""
@@ -197,7 +233,12 @@ class Loop:
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "task": self.task.state_dict(),
             "saturated": self.saturated.streak,
+            "interval": (self.pending, *self._sums()),
         }
+
+    def _sums(self) -> list[Tensor]:
+        sums = self.loss_sum, self.correct_sum
+        return [parallel.total(part.clone()) if self.pending else part for part in sums]
 
     def _restore(self, state: dict[str, Any]) -> None:
         self.step, self.samples, self.seconds = state["step"], state["samples"], state["seconds"]
@@ -206,6 +247,10 @@ class Loop:
             optimizer.load_state_dict(saved)
         self.task.load_state_dict(state["task"])
         self.saturated.streak = state.get("saturated", 0)  # version 0.1 knew no late decay
+        if "interval" in state:  # older checkpoints are those of evaluations
+            self.pending, *sums = state["interval"]
+            if self.writer is not None:  # on one rank: the sums are those of all
+                self.loss_sum, self.correct_sum = (part.to(self.params[0].device) for part in sums)
 
 
 def filter_metrics(handles: list[grokfast.Attachment]) -> dict[str, float]:
@@ -221,7 +266,8 @@ def evaluation_steps(config: RunConfig, epoch_steps: int, done: int) -> Iterator
     budget = config.loop.steps
     if config.loop.eval_log is None:
         every = config.loop.eval_every or epoch_steps
-        grid = set(range(every, budget, every))
+        yield from range(done + every - done % every, budget, every)  # not a set: a budget may be a trillion steps
+        grid = set[int]()
     else:
         per_decade = config.loop.eval_log
         points = math.ceil(per_decade * math.log10(budget)) + 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -12,13 +12,14 @@ from grokfast.lab import filters, optimizers, tasks
 from grokfast.lab.config import RunConfig, check_device, from_json, to_json
 from grokfast.lab.own_code import is_own_code
 from grokfast.lab.runs.directory import Run
-from grokfast.lab.runs.writer import create_run, open_for_writing, run_path
+from grokfast.lab.runs.writer import check_unedited, create_run, open_for_writing, run_path
 from grokfast.lab.tasks.base import Task
 from grokfast.lab.tasks.contract import check_contract
 from grokfast.lab.tasks.data import check_same_data
 from grokfast.lab.training import parallel
 from grokfast.lab.training.loop import Watcher, run_loop
 from grokfast.lab.training.machine import describe_machine, forget_peak_memory, keep_freed_memory
+from grokfast.lab.training.memory import check_memory
 from grokfast.lab.training.optimizers import attach_filter, make_optimizers
 
 
@@ -52,17 +53,26 @@ def train(
     if not run.path.exists():
         rehearse(config, task)
         create_run(config, folder, describe_machine(command, task.data))
+    elif run.status == "incomplete":
+        check_unedited(run)
     return Outcome(run, train_run(run, config, task, watcher, patience))
 
 
-def resume(run: Run, watcher: Watcher | None = None, *, data_dir: str | Path | None = None) -> Outcome:
-    """Continue a run under its name; `data_dir` says where its data is, if not where it was when the run began."""
+def resume(
+    run: Run,
+    watcher: Watcher | None = None,
+    *,
+    data_dir: str | Path | None = None,
+    memory_limit: float | None = None,
+) -> Outcome:
+    """Continue a run under its name; where its data is and what memory it may need can differ from when it began."""
     if run.status == "complete":
         return Outcome(run, True)
+    check_unedited(run)
     config = run.config
-    if data_dir is not None:
-        loop = dataclasses.replace(config.loop, data_dir=str(Path(data_dir).absolute()))
-        config = dataclasses.replace(config, loop=loop)
+    given = {"data_dir": data_dir and str(Path(data_dir).absolute()), "memory_limit": memory_limit}
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    config = dataclasses.replace(config, loop=dataclasses.replace(config.loop, **changes))
     return Outcome(run, train_run(run, config, make_task(config), watcher))
 
 
@@ -95,11 +105,15 @@ def follow(watcher: Watcher) -> None:
 
 def make_task(config: RunConfig) -> Task:
     """The task of a run, its data read and checked."""
-    loop = config.loop
+    loop, size = config.loop, config.task.size()
     check_device(loop.device)
+    check_memory(config, size)
     torch.set_num_threads(loop.threads)  # now: sums over the data are rounded by it too, alike on every rank
     keep_freed_memory()
-    return config.task.make(seed=loop.seed, device=loop.device, data_dir=loop.data_dir)
+    task = config.task.make(seed=loop.seed, device=loop.device, data_dir=loop.data_dir)
+    if not size.weights:
+        check_memory(config, size._replace(weights=sum(p.numel() for p in task.model.parameters())))
+    return task
 
 
 def rehearse(config: RunConfig, task: Task) -> None:

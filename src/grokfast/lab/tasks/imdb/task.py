@@ -15,7 +15,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from grokfast.lab.tasks.base import Evaluation, Headline, PaperConfig, Split, TaskDefaults, check_at_least, setting
+from grokfast.lab.tasks.base import (
+    Evaluation,
+    Headline,
+    PaperConfig,
+    Size,
+    Split,
+    TaskDefaults,
+    check_at_least,
+    setting,
+)
 from grokfast.lab.tasks.data import DataDir, digest
 from grokfast.lab.tasks.epochs import EpochTask, Examples
 from grokfast.lab.tasks.imdb.fast import last_logits
@@ -72,6 +81,11 @@ class ImdbConfig(PaperConfig):
             weight_decay={None: 1.0, "ema": 10.0},
             level=0.8,  # the paper names none
         )
+
+    def size(self) -> Size:
+        layers = self.embedding + 2 + self.width + (self.depth - 1) * (2 * self.width + 2)  # inputs and biases
+        weights = (self.vocabulary + 1) * self.embedding + 4 * self.width * layers + self.width + 1
+        return Size(weights, 16 * self.rows * self.length)
 
     def make(self, *, seed: int, device: str, data_dir: DataDir) -> ImdbTask:
         return ImdbTask(self, seed=seed, device=device, data_dir=data_dir)

@@ -62,6 +62,8 @@ MODULAR: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
 }
 
 Permutation = tuple[int, ...]
+ORDER = 120  # of the group S5
+LARGEST = 10**9  # modulus: to see that it is a prime takes its root in steps
 
 GROUP: dict[str, Callable[[Permutation, Permutation], Permutation]] = {
     "s5": lambda x, y: compose(x, y),
@@ -74,9 +76,9 @@ def group_equations(rule: Callable[[Permutation, Permutation], Permutation]) -> 
     """All 14,400 equations of a rule over S5."""
     members = list(itertools.permutations(range(5)))
     number = {member: i for i, member in enumerate(members)}
-    left, right = torch.cartesian_prod(torch.arange(120), torch.arange(120)).T.contiguous()
+    left, right = torch.cartesian_prod(torch.arange(ORDER), torch.arange(ORDER)).T.contiguous()
     answer = torch.tensor([number[rule(x, y)] for x in members for y in members])
-    return Equations(left, right, answer, 120)
+    return Equations(left, right, answer, ORDER)
 
 
 def compose(x: Permutation, y: Permutation) -> Permutation:
@@ -94,5 +96,7 @@ def inverses(p: int) -> Tensor:
 
 
 def check_prime(p: int) -> None:
+    if p > LARGEST:
+        raise ValueError(f"p must be at most {LARGEST:,}, got {p:,}")
     if p < 2 or any(p % q == 0 for q in range(2, math.isqrt(p) + 1)):
         raise ValueError(f"p must be a prime, got {p}")

@@ -13,12 +13,21 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from grokfast.lab.tasks.base import Evaluation, PaperConfig, Split, TaskDefaults, check_at_least, check_one_of, setting
+from grokfast.lab.tasks.base import (
+    Evaluation,
+    PaperConfig,
+    Size,
+    Split,
+    TaskDefaults,
+    check_at_least,
+    check_one_of,
+    setting,
+)
 from grokfast.lab.tasks.data import DataDir
 from grokfast.lab.tasks.epochs import EpochTask, Examples
 from grokfast.lab.tasks.losses import LOSSES
 from grokfast.lab.tasks.modular.fast import last_logits
-from grokfast.lab.tasks.modular.operations import GROUP, Equations, Operation, check_prime, make_equations
+from grokfast.lab.tasks.modular.operations import GROUP, ORDER, Equations, Operation, check_prime, make_equations
 from grokfast.lab.tasks.modular.transformer import Decoder
 
 NOISE = 0x6E6F697365  # keeps the labels' random stream apart from the rest, which label noise leaves as it is
@@ -78,6 +87,12 @@ class ModularConfig(PaperConfig):
             weight_decay={None: 0.0, "ema": 0.005, "ma": 0.01},  # Figures 1 and 4
             level=0.95,
         )
+
+    def size(self) -> Size:
+        symbols = ORDER if self.operation in GROUP else self.p
+        tables = 2 * (symbols + 2) + 7  # rows of tokens, positions and head, and the last norm
+        weights = self.width * (tables + self.depth * (12 * self.width + 13))
+        return Size(weights, 80 * symbols**2)  # ten numbers for an equation while the table is split
 
     def make(self, *, seed: int, device: str, data_dir: DataDir) -> ModularTask:
         return ModularTask(self, seed=seed, device=device)

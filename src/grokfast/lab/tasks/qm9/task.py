@@ -20,6 +20,7 @@ from grokfast.lab.tasks.base import (
     Headline,
     Measure,
     PaperConfig,
+    Size,
     Split,
     TaskDefaults,
     check_at_least,
@@ -89,6 +90,11 @@ class Qm9Config(PaperConfig):
             # Ours, 5% of the variance of alpha: the paper names none. Other targets have other units.
             level=5.0 if self.target == "alpha" else 0.0,
         )
+
+    def size(self) -> Size:
+        convolutions = (ATOM_FEATURES, self.width), (self.width, self.out_width)
+        edges = sum(5 * self.width + (self.width + 2) * fan_in * out + out for fan_in, out in convolutions)
+        return Size(edges + (self.out_width + 2) * self.width + 1)
 
     def make(self, *, seed: int, device: str, data_dir: DataDir) -> Qm9Task:
         return Qm9Task(self, seed=seed, device=device, data_dir=data_dir)

@@ -1,0 +1,110 @@
+"""One bad run never breaks the commands that look at all runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny import tiny
+
+from grokfast.lab.runs.directory import Run
+from grokfast.lab.training.train import train
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+def edit_config(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    def edit(path: Path) -> None:
+        data = json.loads((path / "config.json").read_text())
+        change(data)
+        (path / "config.json").write_text(json.dumps(data))
+
+    return edit
+
+
+def edit_rows(change: Callable[[str], str]) -> Callable[[Path], None]:
+    def edit(path: Path) -> None:
+        file = path / "metrics.jsonl"
+        file.write_text(change(file.read_text()))
+
+    return edit
+
+
+def cut(name: str, size: int) -> Callable[[Path], None]:
+    def edit(path: Path) -> None:
+        (found,) = list(path.glob(name))[:1]
+        found.write_bytes(found.read_bytes()[:size])
+
+    return edit
+
+
+DAMAGE: dict[str, Callable[[Path], None]] = {
+    "steps-abc": edit_config(lambda data: data["loop"].update(steps="abc")),
+    "seed-none": edit_config(lambda data: data["loop"].update(seed=None)),
+    "lr-text": edit_config(lambda data: data["optim"].update(lr="fast")),
+    "alpha-2": edit_config(lambda data: data["filter"].update(alpha=2.0)),
+    "filter-unknown": edit_config(lambda data: data["filter"].update(name="xyz")),
+    "filter-text": edit_config(lambda data: data.update(filter="xyz")),
+    "no-loop": edit_config(lambda data: data.pop("loop")),
+    "config-empty": cut("config.json", 0),
+    "config-cut": cut("config.json", 40),
+    "step-1e30": edit_rows(lambda text: text.replace('"step": 30', '"step": 1e30')),
+    "step-huge": edit_rows(lambda text: text.replace('"step": 30', '"step": 1' + 30 * "0")),
+    "step-text": edit_rows(lambda text: text.replace('"step": 30', '"step": "30"')),
+    "loss-text": edit_rows(lambda text: text.replace('"val_loss": ', '"val_loss": "x", "seconds": ')),
+    "metrics-noise": edit_rows(lambda text: "noise\n" + text),
+    "metrics-empty": edit_rows(lambda text: ""),
+    "summary-empty": cut("summary.json", 0),
+    "summary-list": lambda path: (path / "summary.json").write_text("[]") and None,
+    "summary-bare": lambda path: (path / "summary.json").write_text("{}") and None,
+    "environment-cut": cut("environment.json", 30),
+    "snapshot-cut": cut("snapshots/000000010.pt", 100),
+    "snapshot-empty": cut("snapshots/000000010.pt", 0),
+    "model-cut": cut("model.pt", 50),
+    "gradients-list-empty": cut("gradients.json", 0),
+    "gradients-names-gone": lambda path: (path / "gradients.json").write_text("{}") and None,
+    "gradients-cut": cut("gradients.f32", 7),
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
+    """A run that stays whole, and one to damage."""
+    folder = tmp_path_factory.mktemp("made")
+    whole = train(tiny(filter="ema", snapshots=2, gradients=30), folder).run
+    return whole, train(tiny(filter="ema", seed=1, snapshots=2, gradients=30), folder).run
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_one_damaged_run_leaves_the_others_to_be_listed(
+    kind: str, made: tuple[Run, Run], tmp_path: Path, call: Call
+) -> None:
+    whole, other = made
+    for run in made:
+        shutil.copytree(run.path, tmp_path / run.name)
+    DAMAGE[kind](tmp_path / other.name)
+    code, out, err = call("runs", "--runs-dir", tmp_path)
+    assert code == 0
+    assert whole.name in out
+    assert other.name in out + err
+    code, _, err = call("results", tmp_path)
+    assert code == 1
+    assert "there is no complete run of the paper's experiments" in err  # and no word of an error
+
+
+def test_runs_with_every_kind_of_damage_leave_the_others_to_be_reported(
+    made: tuple[Run, Run], tmp_path: Path, call: Call
+) -> None:
+    whole, other = made
+    shutil.copytree(whole.path, tmp_path / "runs" / whole.name)
+    for kind, damage in DAMAGE.items():
+        shutil.copytree(other.path, tmp_path / "runs" / f"bad-{kind}")
+        damage(tmp_path / "runs" / f"bad-{kind}")
+    code, _, err = call("report", "--runs-dir", tmp_path / "runs", "-o", tmp_path / "page.html")
+    assert (code, err) == (0, "")
+    page = (tmp_path / "page.html").read_text()
+    assert "bad-config-cut cannot be shown" in page
