@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from grokfast.lab.runs.metrics import Row
 from grokfast.lab.sweep.objective import Judge, value_of
 from grokfast.lab.sweep.space import Point
 from grokfast.lab.sweep.spec import Spec
@@ -68,7 +69,7 @@ def carry_out(
             return stopped
 
         rarely = at_intervals(should_stop)
-        see = judge.see if judge else lambda row: None
+        see: Callable[[Row], None] = judge.see if judge else lambda row: None
         watcher = Watcher(on_row=see, on_warning=tell, should_stop=stop, interrupted=interrupted)
         run, complete = train(config, folder, watcher, command=command, patience=PATIENCE)
         state = "complete" if complete else "stopped" if stopped else "pruned"
