@@ -69,7 +69,11 @@ def carry_out(
             return stopped
 
         rarely = at_intervals(should_stop)
-        see: Callable[[Row], None] = judge.see if judge else lambda row: None
+
+        def see(row: Row) -> None:
+            if judge is not None:
+                judge.see(row)
+
         watcher = Watcher(on_row=see, on_warning=tell, should_stop=stop, interrupted=interrupted)
         run, complete = train(config, folder, watcher, command=command, patience=PATIENCE)
         state = "complete" if complete else "stopped" if stopped else "pruned"

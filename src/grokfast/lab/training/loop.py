@@ -21,7 +21,7 @@ from grokfast.lab.runs.writer import Writer
 from grokfast.lab.tasks.base import Task
 from grokfast.lab.training import parallel, rivals
 from grokfast.lab.training.machine import peak_memory_bytes
-from grokfast.lab.training.optimizers import attach_filter, make_optimizers, make_trigger, switch
+from grokfast.lab.training.optimizers import attach_filter, filter_metrics, make_optimizers, make_trigger, switch
 
 TOGETHER = 32  # steps between looks where several ranks must agree
 
@@ -251,14 +251,6 @@ class Loop:
             self.pending, *sums = state["interval"]
             if self.writer is not None:  # on one rank: the sums are those of all
                 self.loss_sum, self.correct_sum = (part.to(self.params[0].device) for part in sums)
-
-
-def filter_metrics(handles: list[grokfast.Attachment]) -> dict[str, float]:
-    """The metrics of the filter, by optimizer where there are several."""
-    if len(handles) == 1:
-        return handles[0].metrics()
-    each = ((f"grokfast/optimizer{index}/", handle.metrics()) for index, handle in enumerate(handles))
-    return {prefix + name.removeprefix("grokfast/"): v for prefix, found in each for name, v in found.items()}
 
 
 def evaluation_steps(config: RunConfig, epoch_steps: int, done: int) -> Iterator[int]:

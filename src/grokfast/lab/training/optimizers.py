@@ -73,3 +73,11 @@ def attach_filter(
 def make_trigger() -> grokfast.Saturation:
     """What fires once the training accuracy has saturated."""
     return grokfast.Saturation(above=SATURATED, patience=PATIENCE)
+
+
+def filter_metrics(handles: list[grokfast.Attachment]) -> dict[str, float]:
+    """The metrics of the filter, by optimizer where there are several."""
+    if len(handles) == 1:
+        return handles[0].metrics()
+    each = ((f"grokfast/optimizer{index}/", handle.metrics()) for index, handle in enumerate(handles))
+    return {prefix + name.removeprefix("grokfast/"): v for prefix, found in each for name, v in found.items()}
