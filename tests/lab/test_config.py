@@ -20,10 +20,10 @@ from grokfast.lab.tasks.modular.task import ModularConfig
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"steps": 0}, r"steps must be >= 1, got 0"),
-        ({"seed": -1}, r"seed must be >= 0, got -1"),
-        ({"threads": 0}, r"threads must be >= 1, got 0"),
-        ({"clip_norm": -1.0}, r"clip_norm must be >= 0, got -1"),
+        ({"steps": 0}, r"steps must be in \[1, 2\^63\), got 0"),
+        ({"seed": -1}, r"seed must be in \[0, 2\^63\), got -1"),
+        ({"threads": 0}, r"threads must be in \[1, 2\^63\), got 0"),
+        ({"clip_norm": -1.0}, r"clip_norm must be in \[0, inf\), got -1.0"),
         ({"until": 1.5}, r"until must be in \(0, 1\], got 1.5"),
         ({"extra_steps": 5}, r"extra_steps needs until, got 5 without it"),
         ({"eval_every": 5, "eval_log": 3}, r"one of eval_every and eval_log, got 5 and 3"),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frozen import read_metrics, rounds_as_recorded, select_columns
+from frozen import read_metrics, select_columns
 
 from grokfast.lab import Run
 from grokfast.lab.commands.cli import main
@@ -20,6 +20,7 @@ from grokfast.lab.runs.recording import load_gradients, load_snapshots
 OLD = Path(__file__).parent / "old_runs"
 COMPLETE = sorted(path.parent.name for path in OLD.glob("*/summary.json"))
 INTERRUPTED = sorted(path.stem for path in OLD.glob("expected/*.jsonl"))
+DIVERGED = "modmul-baseline-wd0-s8-95c96657"
 
 
 @pytest.fixture
@@ -38,7 +39,8 @@ def stored(name: str, file: str) -> Any:
 
 def test_all_old_runs_are_listed(capsys: pytest.CaptureFixture[str], runs: Path) -> None:
     listed = {run["name"]: run["status"] for run in printed_json(capsys, runs, "runs")}
-    assert listed == dict.fromkeys(COMPLETE, "complete") | dict.fromkeys(INTERRUPTED, "incomplete")
+    expected = dict.fromkeys(COMPLETE, "complete") | dict.fromkeys(INTERRUPTED, "incomplete") | {DIVERGED: "diverged"}
+    assert listed == expected
     assert (len(COMPLETE), len(INTERRUPTED)) == (20, 2)
     assert main(["runs", "--runs-dir", str(runs)]) == 0
 
@@ -85,7 +87,7 @@ def test_old_runs_are_reported(runs: Path, tmp_path: Path) -> None:
 def test_the_same_command_finds_the_old_run(runs: Path, name: str) -> None:
     before = sorted(runs.iterdir())
     words = shlex.split(command_line(Run(runs / name).config))
-    assert main([*words[1:], "--quiet", "--runs-dir", str(runs)]) == 0
+    assert main([*words[1:], "--quiet", "--runs-dir", str(runs)]) == (3 if name == DIVERGED else 0)
     assert sorted(runs.iterdir()) == before
 
 
@@ -104,9 +106,7 @@ def test_an_old_run_resumed_equals_uninterrupted(runs: Path, name: str) -> None:
     assert Run(runs / name).status == "complete"
     expected = read_metrics(OLD / "expected" / f"{name}.jsonl")
     rows = select_columns(read_metrics(runs / name / "metrics.jsonl"), expected)
-    if rounds_as_recorded() and "-ma-" in name:  # an EMA is one fused pass now, which rounds differently
-        assert rows == expected
-        return
+    # Filters and tasks round differently now: the kernels have changed.
     for row, old in zip(rows, expected, strict=True):
         numbers = {name: value for name, value in old.items() if value is not None}
         assert {name: row[name] for name in numbers} == pytest.approx(numbers, rel=1e-3)

@@ -42,7 +42,7 @@ def cut(name: str, size: int) -> Callable[[Path], None]:
     return edit
 
 
-DAMAGE: dict[str, Callable[[Path], None]] = {
+DAMAGE: dict[str, Callable[[Path], object]] = {
     "steps-abc": edit_config(lambda data: data["loop"].update(steps="abc")),
     "seed-none": edit_config(lambda data: data["loop"].update(seed=None)),
     "lr-text": edit_config(lambda data: data["optim"].update(lr="fast")),

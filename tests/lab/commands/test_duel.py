@@ -163,7 +163,7 @@ def test_an_optimizer_and_a_filter_by_path_take_part(call: Call, tmp_path: Path)
         (["--trials", "0"], "trials must be >= 1, got 0"),
         (["--seeds", "0"], "seeds must be >= 1, got 0"),
         (["--workers", "0"], "workers must be >= 1, got 0"),
-        (["--lr", "-1"], "Invalid learning rate: -1"),
+        (["--lr", "-1"], "lr must be in [0, inf), got -1.0"),
     ],
 )
 def test_a_duel_that_cannot_be_run_leaves_no_trace(more: list[str], message: str, call: Call, tmp_path: Path) -> None:

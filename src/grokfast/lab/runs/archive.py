@@ -70,17 +70,20 @@ def results_of(rows: list[Row]) -> list[str]:
 
 
 def without_places(command: Any) -> Any:
-    """What was typed, without the directories.
+    """What was typed, without the directories of a machine.
 
     >>> without_places(["grokfast", "train", "modmul", "--runs-dir", "x", "--lr", "0.01", "--data-dir=y"])
     ['grokfast', 'train', 'modmul', '--lr', '0.01']
+    >>> without_places(["grokfast", "archive", "/home/me/runs"])
+    ['grokfast', 'archive', 'runs']
     """
     if not isinstance(command, list):
         return command
     before: list[str] = ["", *command[:-1]]
     named = tuple(f"{flag}=" for flag in PLACES)
     pairs = zip(before, command, strict=False)
-    return [word for last, word in pairs if not {last, word} & set(PLACES) and not word.startswith(named)]
+    kept = [word for last, word in pairs if not {last, word} & set(PLACES) and not word.startswith(named)]
+    return [Path(word).name if Path(word).is_absolute() else word for word in kept]
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------
