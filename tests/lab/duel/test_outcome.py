@@ -43,6 +43,14 @@ def test_each_arm_is_compared_with_its_reference_by_steps_and_by_seconds() -> No
     assert reference_of("muon+ema", ["adamw", "muon+ema"]) == "adamw"
 
 
+def test_seconds_are_not_judged_where_the_machine_did_other_work() -> None:
+    paused = FAST._replace(seconds={**FAST.seconds, 3: Bound(FAST.seconds[3].value * 2)})
+    steps, seconds = verdicts([SLOW, paused])
+    assert (steps.word, seconds.word) == ("helps", "not judged")
+    assert "2.0x as long" in seconds.text
+    assert [v.word for v in verdicts([SLOW, FAST])] == ["helps", "helps"]
+
+
 def test_an_outcome_is_read_as_it_was_written(tmp_path: Path) -> None:
     never = made("adam", 5000, 5000)._replace(steps={0: Bound(math.inf, False), 1: Bound(1000, False)})
     data = save_outcome(tmp_path / "verdict.json", DUEL, [SLOW, FAST, never])

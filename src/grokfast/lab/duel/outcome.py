@@ -16,6 +16,7 @@ from grokfast.lab.runs.metrics import Kind
 
 FILE = "verdict.json"
 By = Literal["steps", "seconds"]
+STEADY = 1.25  # how much the time of a step may vary within an arm; more than that is other work on the machine
 CAVEAT = "The intervals are over seeds. They do not cover the luck of tuning: each arm was tuned once."
 
 
@@ -33,6 +34,12 @@ class Result(NamedTuple):
     def numbers(self, by: By) -> Numbers:
         return self.steps if by == "steps" else self.seconds
 
+    @property
+    def unsteadiness(self) -> float:
+        """How many times as long a step took in the slowest run as in the fastest."""
+        paces = [self.seconds[s].value / self.steps[s].value for s in self.steps if math.isfinite(self.steps[s].value)]
+        return max(paces) / min(paces) if paces and min(paces) > 0 else 1.0
+
 
 class Verdict(NamedTuple):
     """One arm beside another, by one measure."""
@@ -41,9 +48,21 @@ class Verdict(NamedTuple):
     reference: str
     by: By
     found: Comparison
+    unsteadiness: float = 1.0  # of the slower of the two
+
+    @property
+    def is_judged(self) -> bool:
+        return self.by == "steps" or self.unsteadiness <= STEADY
+
+    @property
+    def word(self) -> str:
+        return self.found.word if self.is_judged else "not judged"
 
     @property
     def text(self) -> str:
+        if not self.is_judged:
+            why = f"a step took up to {self.unsteadiness:.1f}x as long in one run of an arm as in another"
+            return f"by {self.by}: {self.arm} is not judged, as the machine did other work: {why}"
         return f"by {self.by}: {sentence(self.found, self.arm, self.reference)}"
 
 
@@ -73,7 +92,8 @@ def verdicts(results: Sequence[Result]) -> Iterator[Verdict]:
         other = reference_of(name, list(known))
         if other is not None:
             for by in ("steps", "seconds"):
-                yield Verdict(name, other, by, compare(known[other].numbers(by), known[name].numbers(by)))
+                found = compare(known[other].numbers(by), known[name].numbers(by))
+                yield Verdict(name, other, by, found, max(known[other].unsteadiness, known[name].unsteadiness))
 
 
 # As JSON ------------------------------------------------------------------------------------------------------------
@@ -122,7 +142,7 @@ def numbers_from_json(data: dict[str, Any]) -> Numbers:
 def verdict_to_json(verdict: Verdict) -> dict[str, Any]:
     found = verdict.found
     ends = {name: [finite(end) for end in getattr(found, name)] for name in ("ratio", "interval")}
-    rest = {"word": found.word, "seeds": found.seeds, "paired": found.paired, "more_seeds": found.more_seeds}
+    rest = {"word": verdict.word, "seeds": found.seeds, "paired": found.paired, "more_seeds": found.more_seeds}
     return {"arm": verdict.arm, "reference": verdict.reference, "by": verdict.by, **ends, **rest, "text": verdict.text}
 
 

@@ -35,7 +35,7 @@ def verdicts_page(outcomes: Mapping[str, Outcome], pictures: Mapping[str, Path])
 def verdict_lines(duel: dict[str, Any], results: Sequence[Result]) -> list[list[str]]:
     """One line for each pair of arms."""
     found = list(verdicts(results))
-    words = {(v.arm, v.reference): v.found.word for v in found if v.by == "seconds"}
+    words = {(v.arm, v.reference): v.word for v in found if v.by == "seconds"}
     return [
         [
             duel["base"]["task"],
