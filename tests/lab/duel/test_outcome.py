@@ -48,6 +48,7 @@ def test_seconds_are_not_judged_where_the_machine_did_other_work() -> None:
     steps, seconds = verdicts([SLOW, paused])
     assert (steps.word, seconds.word) == ("helps", "not judged")
     assert "2.0x as long" in seconds.text
+    assert [panel.x for panel in duel_plot(DUEL, [SLOW, paused]).panels] == ["steps"]
     assert [v.word for v in verdicts([SLOW, FAST])] == ["helps", "helps"]
 
 

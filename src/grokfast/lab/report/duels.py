@@ -80,9 +80,10 @@ def trials_text(duel: dict[str, Any]) -> str:
 
 
 def duel_plot(duel: dict[str, Any], results: Sequence[Result]) -> Plot:
-    """How many of an arm's runs have reached the level, over steps and over seconds."""
+    """How many of an arm's runs have reached the level, over steps and, where they can be judged, over seconds."""
     title = f"{duel['base']['task']}, {REGIMES[duel['regime']][1]}: share of the seeds that have reached the level"
-    panels = [panel(results, by) for by in ("steps", "seconds")]
+    judged = {verdict.by for verdict in verdicts(results) if verdict.is_judged}
+    panels = [panel(results, by) for by in ("steps", "seconds") if by == "steps" or by in judged]
     return Plot(picture_name("duel", duel["base"]["task"], duel["regime"]), title, panels)
 
 
