@@ -10,6 +10,7 @@ import pytest
 from made import create_made, made_run
 from tiny import tiny
 
+from grokfast.lab.commands.cli import main
 from grokfast.lab.commands.results import load_costs, load_judged, page_with
 from grokfast.lab.paper.published import BASELINE
 from grokfast.lab.report.markdown import put_between
@@ -32,8 +33,16 @@ def test_results_md_is_what_the_archived_runs_say() -> None:
     runs = load_judged([EVIDENCE], None)
     plots, page = results_plots(runs), (ROOT / "docs" / "results.md").read_text()
     assert page_with(plots, runs, load_costs([EVIDENCE]), ROOT / "docs") == page, "make results"
-    drawn = {path.stem for path in (ROOT / "docs" / "figures").iterdir()}
+    drawn = {path.stem for path in (ROOT / "docs" / "figures").iterdir() if not path.stem.startswith("duel-")}
     assert drawn == {plot.name for plot in plots}, "make results; remove the others"
+
+
+def test_the_verdicts_are_what_the_kept_duels_say(tmp_path: Path) -> None:
+    written = tmp_path / "verdicts.md"
+    assert main(["verdicts", "--results", str(EVIDENCE / "verdicts"), "-o", str(written)]) == 0
+    assert written.read_text() == (ROOT / "docs" / "verdicts.md").read_text(), "grokfast verdicts"
+    pictures = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert pictures == {path.name for path in (ROOT / "docs" / "figures").glob("duel-*")}, "remove the others"
 
 
 def test_the_readme_says_what_the_archived_runs_say() -> None:
