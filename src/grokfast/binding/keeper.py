@@ -191,6 +191,6 @@ class Keeper:
         for param, entry in entries.items():
             entry.pop(STREAK, None)
             self._know(param, {**entry, **self._stamp()})
-        # Of all entries: a few may have come alone, with a parameter that takes the place of another.
+        # The newest of all entries, since a few may have come alone with a parameter that takes the place of another.
         self.steps = max((entry[STEP] for _, entry in entries_in(self.optimizer)), default=0)
         self.resumed = bool(entries)

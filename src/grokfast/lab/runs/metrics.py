@@ -149,7 +149,7 @@ def row_from_plain(values: dict[str, Any]) -> Row:
 
 
 def pack_rows(rows: Sequence[Row], digits: int) -> bytes:
-    """Evaluations for an archive: column by column, floats to so many digits. A quarter of the size of packed lines."""
+    """Evaluations for an archive: column by column, with rounded floats. A quarter of the size of packed lines."""
     columns = {name: list(values) for name, values in zip(Row._fields, zip(*rows, strict=True), strict=False)}
     for name in COUNTS:
         columns[name] = [b - a for a, b in itertools.pairwise([0, *columns.get(name, [])])]
@@ -165,7 +165,7 @@ def unpack_rows(data: bytes) -> list[Row]:
 
 
 def shorten(value: Any, digits: int) -> Any:
-    """A float, or those of a mapping, to so many significant digits.
+    """A float, or the floats of a mapping, rounded to a number of significant digits.
 
     >>> shorten(0.123456789, 5), shorten({"mean": 2 / 3}, 2), shorten(7, 1)
     (0.12346, {'mean': 0.67}, 7)
