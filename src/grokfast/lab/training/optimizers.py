@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from torch import Tensor, nn
-from torch.optim import AdamW, Muon, Optimizer
+from torch.optim import AdamW, Optimizer
 
 import grokfast
 from grokfast.lab.config import PATIENCE, SATURATED, MuonParams, OptimConfig, RunConfig
 from grokfast.lab.optimizers import OPTIMIZERS, keywords_of, parameters_of
+from grokfast.lab.training.muon import Muon
 
 
 def make_optimizers(model: nn.Module, config: OptimConfig) -> list[Optimizer]:
