@@ -93,9 +93,8 @@ def try_lab(home: Path, wheel: Path) -> None:
 
 
 def installed(home: Path) -> set[str]:
-    return {
-        line.split("==")[0].split(" @ ")[0] for line in run(home, "pip", "freeze", "--all", quiet=True).splitlines()
-    }
+    listing = run(home, "pip", "list", "--format=freeze", quiet=True)
+    return {line.split("==")[0] for line in listing.splitlines()}
 
 
 def install(home: Path, what: str) -> None:
