@@ -5,7 +5,7 @@ from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
-import tomllib
+import tomllib  # pyright: ignore[reportMissingImports]  # Python 3.11
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
