@@ -1,15 +1,23 @@
-# Two commands do everything: `make demo` and `make test`. Both set up what they need in .venv.
+# `make` lists the targets. Each sets up what it needs in .venv.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e
 LAB := .venv/.lab
+RELEASE := .venv/.release
 READY := .venv/.ready
 
-.PHONY: demo test lint results bench soak clean
+.PHONY: help demo test lint results bench soak dist clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(LAB): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(INSTALL) ".[lab]"
+	touch $@
+
+$(RELEASE): $(LAB)
+	$(INSTALL) ".[release]"
 	touch $@
 
 $(READY): $(LAB)
@@ -22,7 +30,7 @@ demo: $(LAB)  ## train, compare, leave a page to look at
 test: lint  ## lint, type-check, run the whole suite
 	$(BIN)/pytest -q
 
-lint: $(READY)
+lint: $(READY)  ## ruff and pyright
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
@@ -40,5 +48,11 @@ bench: $(READY)  ## ratios against peers and against the memory limit
 soak: $(READY)  ## faults on purpose: kill -9, damaged files, a full disk, many processes; a few minutes
 	$(BIN)/python benchmarks/soak.py
 
-clean:
-	rm -rf .venv .pytest_cache .ruff_cache .hypothesis
+dist: $(RELEASE)  ## build wheel and sdist, check them, try the wheel in an empty environment
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/python tools/try_dist.py dist
+
+clean:  ## remove .venv, caches and dist
+	rm -rf dist .venv .pytest_cache .ruff_cache .hypothesis
