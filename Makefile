@@ -5,7 +5,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints
 LAB := .venv/.lab
 READY := .venv/.ready
 
-.PHONY: demo test lint results bench soak clean
+.PHONY: demo test lint results notebook bench soak clean
 
 $(LAB): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -30,6 +30,9 @@ lint: $(READY)
 
 results: $(LAB)  ## write docs/results.md, its figures, the README's answer and the demo's evidence, from results/ alone
 	$(BIN)/grokfast results results -o docs/results.md --summary README.md --evidence src/grokfast/lab/report/evidence.json
+
+notebook: $(LAB)  ## run examples/researcher.py cell by cell and write it as a notebook
+	$(BIN)/python tools/notebook.py examples/researcher.py examples/researcher.ipynb
 
 bench: $(READY)  ## ratios against peers and against the memory limit
 	$(BIN)/python benchmarks/filters.py
