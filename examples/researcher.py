@@ -34,6 +34,9 @@ print(handle.step, "steps filtered;", handle.memory_bytes, "bytes of state")
 #
 # There are three arms with two seeds each: AdamW, AdamW with the filter, and AdamW with a higher learning rate. The
 # third arm is there because a filter must be compared with a tuned baseline.
+#
+# We tried several filters and learning rates on seed 0 and kept the one filter setting that reached the level in time.
+# The filter's default values did not reach it here. So this is an example of the tools, not evidence for the filter.
 
 # %%
 import tempfile
