@@ -6,7 +6,7 @@ LAB := .venv/.lab
 RELEASE := .venv/.release
 READY := .venv/.ready
 
-.PHONY: help demo test lint results bench soak dist clean
+.PHONY: help demo test lint results notebook bench soak dist clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ lint: $(READY)  ## ruff and pyright
 
 results: $(LAB)  ## write docs/results.md, its figures, the README's answer and the demo's evidence, from results/ alone
 	$(BIN)/grokfast results results -o docs/results.md --summary README.md --evidence src/grokfast/lab/report/evidence.json
+
+notebook: $(LAB)  ## run examples/researcher.py cell by cell and write it as a notebook
+	$(BIN)/python tools/notebook.py examples/researcher.py examples/researcher.ipynb
 
 bench: $(READY)  ## ratios against peers and against the memory limit
 	$(BIN)/python benchmarks/filters.py

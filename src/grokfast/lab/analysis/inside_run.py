@@ -63,7 +63,18 @@ class Inside:
 
 
 def look_inside(run: Run) -> Inside:
-    """From the snapshots of a run; RunError where there are none, ValueError for an operation without such a view."""
+    """What is inside the network at each snapshot of a run.
+
+    RunError if the run kept no snapshots, ValueError for an operation without such a view.
+
+    Examples:
+        >>> import tempfile
+        >>> from grokfast.lab import train_task
+        >>> sizes = {"p": 5, "width": 8, "heads": 2, "depth": 1}
+        >>> found = look_inside(train_task("modmul", tempfile.mkdtemp(), steps=4, snapshots=2, **sizes))
+        >>> found.moments[-1].step, len(found.symbols)  # the numbers from 1 to 4, in the order of their logarithms
+        (4, 4)
+    """
     config = run.config.task
     if not isinstance(config, ModularConfig):
         raise RunError(f"a look inside needs a run of modmul, got one of {run.task}")

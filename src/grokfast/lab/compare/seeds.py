@@ -48,7 +48,13 @@ class Arm(NamedTuple):
 
 
 def make_arms(runs: Iterable[Run]) -> list[Arm]:
-    """The arms among runs of one task, in the order of their first run; runs without an evaluation make none."""
+    """The arms among runs of one task, in the order of their first run; runs without an evaluation make none.
+
+    Examples:
+        >>> from grokfast.lab import load_runs
+        >>> for arm in make_arms(load_runs("runs")):
+        ...     print(arm.title, arm.steps())  # the median over seeds, and its range
+    """
     found: dict[str, list[Run]] = {}
     for run in runs:
         found.setdefault(experiment_key(run.settings), []).append(run)

@@ -11,6 +11,7 @@ import torch
 from grokfast.lab import filters, optimizers, tasks
 from grokfast.lab.config import RunConfig, check_device, from_json, to_json
 from grokfast.lab.own_code import is_own_code
+from grokfast.lab.request import ask, resolve
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.writer import check_unedited, create_run, open_for_writing, run_path
 from grokfast.lab.tasks.base import Task
@@ -56,6 +57,24 @@ def train(
     elif run.status == "incomplete":
         check_unedited(run)
     return Outcome(run, train_run(run, config, task, watcher, patience))
+
+
+def train_task(task: str, folder: str | Path = "runs", **settings: Any) -> Run:
+    """`grokfast train TASK` for a script: train one run to its end, or find it if it is complete.
+
+    Args:
+        task: the name of a task, as on the command line.
+        folder: of the run directories.
+        settings: the flags of `grokfast train`, with underscores; the paper's values where nothing is said.
+
+    Examples:
+        >>> import tempfile
+        >>> sizes = {"p": 5, "width": 8, "heads": 2, "depth": 1}
+        >>> run = train_task("modmul", tempfile.mkdtemp(), filter="ema", lamb=1.0, steps=4, **sizes)
+        >>> run.status, run.filter, run.rows[-1].step
+        ('complete', 'ema', 4)
+    """
+    return train(resolve(ask(task, **settings)), folder).run
 
 
 def resume(

@@ -1,0 +1,123 @@
+# %% [markdown]
+# # Train, compare, look inside
+#
+# This notebook shows the three jobs of a researcher on a problem that trains in seconds: a small transformer learns
+# to add modulo 23. It needs `pip install "grokfast[lab]"`. It is written by `make notebook` from
+# `examples/researcher.py`.
+#
+# ## A loop of your own
+#
+# `grokfast.attach` adds the filter to any optimizer. Nothing else in the loop changes.
+
+# %%
+import torch
+
+import grokfast
+
+torch.manual_seed(0)
+model = torch.nn.Linear(8, 3)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+handle = grokfast.attach(optimizer, grokfast.EMA(alpha=0.98, lamb=2.0))  # the one line
+
+inputs, labels = torch.randn(64, 8), torch.randint(3, (64,))
+for _ in range(100):
+    optimizer.zero_grad()
+    torch.nn.functional.cross_entropy(model(inputs), labels).backward()
+    optimizer.step()
+print(handle.step, "steps filtered;", handle.memory_bytes, "bytes of state")
+
+# %% [markdown]
+# ## Train
+#
+# `train_task` does what `grokfast train modmul` does. Its settings are the flags of that command. Each run has a
+# directory of plain files. If you call it again with the same settings, it finds the complete run and does not train.
+#
+# There are three arms with two seeds each: AdamW, AdamW with the filter, and AdamW with a higher learning rate. The
+# third arm is there because a filter must be compared with a tuned baseline.
+#
+# We tried several filters and learning rates on seed 0 and kept the one filter setting that reached the level in time.
+# The filter's default values did not reach it here. So this is an example of the tools, not evidence for the filter.
+
+# %%
+import tempfile
+
+from grokfast.lab import load_runs, look_inside, make_arms, train_task
+
+folder = tempfile.mkdtemp()  # use "runs" to keep them
+problem = {"operation": "add", "p": 23, "train_fraction": 0.7, "width": 32, "heads": 2, "depth": 1}
+length = {"steps": 700, "until": 0.95, "eval_every": 20, "snapshots": 6, "threads": 1}
+arms = [
+    {"lr": 3e-3},
+    {"lr": 3e-3, "filter": "ema", "alpha": 0.9, "lamb": 1.0},
+    {"lr": 1e-2},
+]
+for arm in arms:
+    for seed in (0, 1):
+        run = train_task("modmul", folder, optimizer="adamw", weight_decay=1.0, seed=seed, **problem, **length, **arm)
+        print(run.name, run.crossing())
+
+# %% [markdown]
+# ## Compare
+#
+# `make_arms` groups runs that differ only in their seed. `steps()` is the median number of steps to 95% validation
+# accuracy, with the range over seeds. "> 700" means that a run of 700 steps did not get there.
+
+# %%
+runs = load_runs(folder)
+for arm in make_arms(runs):
+    print(f"{arm.title}: {arm.steps()}")
+
+# %%
+import matplotlib.pyplot as plt
+
+figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+for number, arm in enumerate(make_arms(runs)):
+    for run in arm.runs:
+        steps = [row.step for row in run.rows]
+        axes.plot(
+            steps, [row.val_accuracy for row in run.rows], f"C{number}", label=arm.name if run is arm.runs[0] else None
+        )
+axes.set(xlabel="steps", ylabel="validation accuracy")
+_ = figure.legend(loc="outside upper center")
+
+# %% [markdown]
+# Compare the filter with the best baseline, not with the first one. Two seeds on a small problem prove nothing.
+# `grokfast duel` tunes each arm with the same budget, then runs fresh seeds and gives a verdict with an interval.
+# `grokfast report RUN RUN...` writes one page about your runs.
+#
+# ## Look inside
+#
+# The network adds numbers by turning them into angles. `look_inside` measures this at each snapshot. The *restricted*
+# loss keeps the key frequencies alone. If it falls while the validation loss is still high, the solution grows before
+# the accuracy shows it.
+
+# %%
+filtered = next(run for run in runs if run.filter == "ema")
+found = look_inside(filtered)
+later = [moment for moment in found.moments if moment.step > 0]
+steps = [moment.step for moment in later]
+print(filtered.name, "uses the frequencies", found.key)
+
+figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
+left.semilogy(steps, [moment.train_loss for moment in later], label="training")
+left.semilogy(steps, [moment.val_loss for moment in later], label="validation")
+left.semilogy(steps, [moment.restricted_loss for moment in later], label="restricted")
+left.set(xlabel="steps", ylabel="loss")
+left.legend()
+right.bar(range(1, len(later[-1].embedding) + 1), later[-1].embedding)
+_ = right.set(xlabel="frequency", ylabel="share of the embedding's power")
+
+# %% [markdown]
+# ## Read archived results
+#
+# `grokfast archive RUN -o results` keeps slim copies of runs, without weights. `load_runs` reads copies and runs
+# alike. In a clone of the repository, `load_runs("results")` reads all runs behind its published numbers.
+
+# %%
+archived = load_runs("results") or load_runs("../results") or runs  # elsewhere there is no archive
+for run in archived[:3]:
+    print(
+        run.name, run.status, f"{len(run.rows)} evaluations, seed {run.loop['seed']}, weight decay {run.weight_decay}"
+    )
+last = archived[0].rows[-1]
+print("last evaluation of the first:", f"step {last.step}, validation accuracy {last.val_accuracy:.3f}")
