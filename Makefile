@@ -28,8 +28,9 @@ lint: $(READY)
 	$(BIN)/pyright
 	$(BIN)/pyright -p tests
 
-results: $(LAB)  ## write docs/results.md, its figures, the README's answer and the demo's evidence, from results/ alone
+results: $(LAB)  ## write docs/results.md and docs/verdicts.md, their figures, the README's answer and the demo's evidence, from results/ alone
 	$(BIN)/grokfast results results -o docs/results.md --summary README.md --evidence src/grokfast/lab/report/evidence.json
+	$(BIN)/grokfast verdicts
 
 bench: $(READY)  ## ratios against peers and against the memory limit
 	$(BIN)/python benchmarks/filters.py
