@@ -163,6 +163,7 @@ def test_an_optimizer_and_a_filter_by_path_take_part(call: Call, tmp_path: Path)
         (["--trials", "0"], "trials must be >= 1, got 0"),
         (["--seeds", "0"], "seeds must be >= 1, got 0"),
         (["--workers", "0"], "workers must be >= 1, got 0"),
+        (["--regime", "paper"], "arms of modmul in regime paper must begin with adam, as published, got adamw"),
         (["--lr", "-1"], "lr must be in [0, inf), got -1.0"),
     ],
 )
@@ -171,6 +172,11 @@ def test_a_duel_that_cannot_be_run_leaves_no_trace(more: list[str], message: str
     assert (code, err.count("\n")) == (1, 1)
     assert message in err
     assert not (tmp_path / "duel").exists()
+
+
+def test_a_regime_without_tuning_takes_no_range(call: Call, tmp_path: Path) -> None:
+    more = ["--regime", "paper", "--range", "lr=0.1:1", "--duel-dir", str(tmp_path / "duel")]
+    assert "regime paper tunes nothing, got the range lr=0.1:1" in call(*words(*more, arms=["adam", "adam+ema"]))[2]
 
 
 def test_one_arm_is_no_duel(call: Call) -> None:

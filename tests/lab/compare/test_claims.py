@@ -51,7 +51,6 @@ def test_the_first_thing_said_is_how_a_tuned_baseline_compares(tmp_path: Path, o
     assert first.text.startswith("AdamW at weight decay 1 and learning rate 0.003, without a filter, reaches")
     assert f" after {ours} steps (one seed)" in first.text
     assert "Grokfast-MA takes 50 steps (40 to 60, 2 seeds)" in first.text
-    assert bool(first.advice) == (ours < 90)
 
 
 def test_before_grokfast_was_run_the_published_steps_stand_in(tmp_path: Path) -> None:

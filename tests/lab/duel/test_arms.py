@@ -10,6 +10,7 @@ from tiny import SIZES
 
 from grokfast.lab.duel.arms import FILTER_KNOBS, OPTIMIZER_PARTS, REGIMES, RIVAL_PARTS, read_arm
 from grokfast.lab.duel.plan import Duel, from_json, make_duel, steps_at_most, to_json, tuning_spec, verdict_spec
+from grokfast.lab.duel.planned import PLANNED
 from grokfast.lab.request import Request, ask
 from grokfast.lab.sweep.space import Range
 from grokfast.lab.sweep.spec import Spec, spec_from_json, spec_to_json
@@ -48,7 +49,7 @@ def test_every_arm_that_is_offered_can_be_tuned(first: str) -> None:
 def test_what_the_command_or_the_regime_fixes_is_not_tuned() -> None:
     assert "lr" not in names("adamw", BASE.having(lr=1e-3))
     assert "weight_decay" not in names("adamw", make_duel(BASE, "no-decay").base)
-    assert names("adamw+ema", tuned=False) == []
+    assert names("adam+ema", tuned=False) == []
 
 
 def test_a_typed_range_replaces_that_of_the_arms_that_have_the_setting() -> None:
@@ -69,6 +70,24 @@ def test_a_typed_range_replaces_that_of_the_arms_that_have_the_setting() -> None
 def test_an_arm_that_is_none_is_refused(arm: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_arm(arm, BASE)
+
+
+def test_without_tuning_an_arm_has_published_settings_or_is_refused() -> None:
+    assert dict(read_arm("adam+ema", BASE, tuned=False).request.values)["filter"] == "ema"
+    with pytest.raises(ValueError, match="must begin with adam, as published, got adamw"):
+        read_arm("adamw+ema", BASE, tuned=False)
+    with pytest.raises(ValueError, match=r"regime paper has no published row_norm, got adam\+rowclip"):
+        read_arm("adam+rowclip", BASE, tuned=False)
+
+
+def test_the_planned_duels_can_be_run_as_they_are_written() -> None:
+    assert len({planned.name for planned in PLANNED}) == len(PLANNED) == 8
+    for planned in PLANNED:
+        words = planned.command.split()
+        assert words[:3] == ["grokfast", "duel", planned.task]
+        duel = make_duel(ask(planned.task), planned.regime)
+        for arm in planned.arms:
+            assert bool(read_arm(arm, duel.base, tuned=planned.regime != "paper").knobs) == (planned.regime != "paper")
 
 
 def test_regimes_are_requests() -> None:

@@ -93,8 +93,10 @@ def test_the_section_says_verdicts_settings_commands_and_what_the_interval_is_ov
 def test_the_picture_shows_the_share_of_seeds_over_steps_and_seconds(tmp_path: Path) -> None:
     plot = duel_plot(DUEL, [SLOW, FAST])
     steps = plot.panels[0].series[0]
-    assert (steps.x[-1], steps.y[-1]) == (900, 0.8)  # the fifth did not get there
+    assert (steps.x[-1], steps.y[-1]) == (1000, 0.8)  # the fifth did not get there
     assert [panel.x for panel in plot.panels] == ["steps", "seconds"]
+    lost = duel_plot(DUEL, [made("adamw", 2000, 2000), FAST]).panels[0].series[0]
+    assert set(lost.y) == {0.0}  # an arm that never gets there has a line too
     assert draw([plot], tmp_path / "duel.png").stat().st_size > 1000
 
 
@@ -107,12 +109,12 @@ def test_one_command_keeps_an_outcome_and_writes_the_page_of_all(
     where = ["--results", str(tmp_path / "kept"), "-o", str(tmp_path / "docs" / "verdicts.md")]
     assert main(["verdicts", *where]) == 0
     page = tmp_path / "docs" / "verdicts.md"
-    assert "None yet." in page.read_text()
+    assert "8 of the 8 planned duels are not run yet." in page.read_text()
     assert main(["verdicts", str(tmp_path / "one"), *where]) == 0
     assert main(["verdicts", str(tmp_path / "two"), *where]) == 0
     text = page.read_text()
-    assert "| modmul | tuned | adamw+ema | adamw | **helps** | 2.05x faster |" in text
-    assert "| modmul | noise | adamw+ema |" in text
+    assert "| modmul | with everything tuned | adamw+ema | adamw | **helps** | 2.05x faster |" in text
+    assert "| modmul | with 5% of the training answers wrong | adamw+ema |" in text
     assert "![two](figures/duel-two.png)" in text
     assert (page.parent / "figures" / "duel-one.png").exists()
     assert main(["verdicts", str(tmp_path), *where]) == 1

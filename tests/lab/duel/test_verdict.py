@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +50,24 @@ def test_the_interval_covers_the_truth_as_often_as_it_says(seeds: int, ratio: fl
     assert sum(covered) / TRIES >= 0.90
 
 
+def test_the_page_states_the_measured_coverage() -> None:
+    source, grid, tries = random.Random(0), 25, 200
+
+    def on_grid(numbers: Numbers) -> Numbers:
+        return {seed: Bound(grid * math.ceil(bound.value / grid)) for seed, bound in numbers.items()}
+
+    def found(ratio: float) -> list[Comparison]:
+        return [compare(*map(on_grid, draw(source, 10, ratio)), resamples=200) for _ in range(tries)]
+
+    same, apart = found(1.0), found(1.3)
+    covered = sum(f.interval.low <= 1 <= f.interval.high for f in same)
+    covered += sum(f.interval.low <= 1.3 <= f.interval.high for f in apart)
+    wrong = sum(f.word in ("helps", "hurts") for f in same)
+    page = (Path(__file__).parents[3] / "docs" / "duel.md").read_text()
+    assert f"covers the truth in {covered / tries / 2:.0%}" in page
+    assert f"is called one in {wrong / tries:.0%}" in page
+
+
 @pytest.mark.parametrize(("seeds", "budget"), [(5, math.inf), (10, math.inf), (10, 1100.0)])
 def test_no_difference_is_hardly_ever_called_one(seeds: int, budget: float) -> None:
     words = Counter(found.word for found in outcomes(seeds, 1.0, budget=budget))
@@ -82,6 +101,13 @@ def test_arms_that_both_never_get_there_are_not_decided() -> None:
     found = compare(never, never)
     assert (found.word, found.interval, found.more_seeds) == ("not decided", Between(0.0, math.inf), None)
     assert "longer runs" in sentence(found, "adamw+ema", "adamw")
+
+
+def test_a_reference_that_never_gets_there_is_beaten_and_the_verdict_says_why() -> None:
+    never, good = {seed: Bound(3000, False) for seed in range(10)}, {seed: Bound(1000 + seed) for seed in range(10)}
+    text = sentence(compare(never, good), "adam+ema", "adam")
+    assert text.startswith("adam+ema helps, at least 2.99x faster than adam, 95% interval 2.9")
+    assert text.endswith("to ∞, 10 seeds; no run of adam got there")
 
 
 def test_an_arm_that_diverges_is_beaten_by_one_that_does_not() -> None:

@@ -42,7 +42,7 @@ def test_entries_are_ordered_by_their_median_and_have_an_interval_and_a_command(
     assert lines[2].startswith(
         "| 1 | adam, lr 0.001, decay 0.005, EMA, alpha 0.98, lamb 2, row clip 2 | **206** | 203 to 208 |"
     )
-    assert "s5 700 (1 seeds)" in lines[2]
+    assert lines[2].endswith("| s5 700 (1 seed) |")
     assert lines[3].startswith("| 2 | adamw, lr 0.003, decay 0 | **506** |")
     assert "grokfast train modmul --filter ema" in page_of(tmp_path)
     assert "--row-norm 2.0" in page_of(tmp_path)
@@ -63,6 +63,21 @@ def test_an_entry_needs_ten_seeds_of_all_four_operations_with_one_setting(tmp_pa
     page = page_of(tmp_path)
     assert "None yet." in page
     assert "206 steps on multiply, 10 seeds; it needs 1 more of divide" in page
+
+
+def test_what_has_too_few_seeds_stands_below_and_a_control_of_multiply_alone_does_not(tmp_path: Path) -> None:
+    made(tmp_path, 200, 1)
+    assert "## Not complete" not in page_of(tmp_path)
+    made(tmp_path, 200, 1, "add")
+    assert "200 steps on multiply, 1 seed; it needs 9 more of multiply, 9 more of add, 10 more of" in page_of(tmp_path)
+
+
+def test_what_others_report_is_said_to_be_reported_only() -> None:
+    text = leaderboard_page([]).split("## Reported by others")[1]
+    assert text.startswith("\n\nNot run here.")
+    assert (
+        "| clip to grok: Lion, rows of matrices clipped to a norm | 535 | 570 | 775 | 730 | 1,348 | by its auth" in text
+    )
 
 
 def test_what_does_not_count(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from made import create_made, made_run
 from tiny import tiny
 
 from grokfast.lab.commands.cli import main
-from grokfast.lab.commands.results import load_costs, load_judged, page_with
+from grokfast.lab.commands.results import load_costs, load_judged, load_kept, page_with
 from grokfast.lab.paper.published import BASELINE
 from grokfast.lab.report.markdown import put_between
 from grokfast.lab.report.results import in_order, results_page, summary_block, summary_table
@@ -47,7 +47,9 @@ def test_the_verdicts_are_what_the_kept_duels_say(tmp_path: Path) -> None:
 
 def test_the_readme_says_what_the_archived_runs_say() -> None:
     page = (ROOT / "README.md").read_text()
-    assert put_between(page, summary_block(load_judged([EVIDENCE], None))) == page, "make results"
+    assert put_between(page, summary_block(load_judged([EVIDENCE], None), load_kept([EVIDENCE]))) == page, (
+        "make results"
+    )
 
 
 def test_the_evidence_is_small_and_knows_no_directory_of_a_machine() -> None:
@@ -95,7 +97,7 @@ def test_the_fastest_baseline_stands_first_in_the_summary(tmp_path: Path) -> Non
     runs = [tuned, made_run(tmp_path, "Grokfast-EMA", 0, [0.9] * 4 + [0.01], task="modmul")]
     first = summary_table(runs).splitlines()[2]
     assert first == "| modmul | AdamW, no filter, learning rate 0.003 | 1 | 1 | steps to 0.95 | 20 | - |"
-    assert "**A tuned baseline without a filter is faster than Grokfast.**" in summary_block(runs)
+    assert "**A tuned baseline without a filter is faster than Grokfast.**" in summary_block(runs, {})
 
 
 def test_imdb_is_compared_at_one_length(tmp_path: Path) -> None:

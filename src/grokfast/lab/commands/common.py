@@ -68,7 +68,7 @@ def add_level(parser: argparse.ArgumentParser) -> None:
 
 
 def add_chosen_runs(parser: argparse.ArgumentParser) -> None:
-    help = "names of runs, or directories of runs (default: all runs)"
+    help = "names of runs, or directories of runs or duels (default: all runs)"
     parser.add_argument("names", nargs="*", metavar="RUN", help=help)
     add_runs_dir(parser)
 
@@ -78,10 +78,15 @@ def chosen_runs(args: argparse.Namespace) -> list[Run]:
     found: list[Run] = []
     for name in args.names or [str(args.runs_dir)]:
         is_folder = bool(name) and Path(name).is_dir() and not (Path(name) / "config.json").exists()
-        found += load_runs(name) if is_folder else [find_run(name, args.runs_dir)]
+        found += load_folder(Path(name)) if is_folder else [find_run(name, args.runs_dir)]
     if not found:
         raise RunError(f"there are no runs in {', '.join(args.names) or args.runs_dir}")
     return found
+
+
+def load_folder(folder: Path) -> list[Run]:
+    """The runs of a directory, or where it is that of a duel the runs on fresh seeds."""
+    return load_runs(folder) or [run for each in sorted(folder.glob("*/verdict/runs")) for run in load_runs(each)]
 
 
 def drop_unreadable(runs: Sequence[Run]) -> list[Run]:

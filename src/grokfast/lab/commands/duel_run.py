@@ -91,6 +91,10 @@ def make_plan(args: argparse.Namespace) -> Plan:
         raise ValueError(f"seeds must be >= 1, got {args.seeds}")
     arms = [read_arm(name, duel.base, tuned=args.regime != "paper") for name in args.arms]
     if args.grid or args.range:
+        if args.regime == "paper":
+            raise ValueError(
+                f"regime paper tunes nothing: no range must be given, got {' '.join(args.grid + args.range)}"
+            )
         arms = [retyped(arm, duel, args) for arm in arms]
     for arm in arms:  # before anything is written: a duel that cannot be run leaves no trace
         config = resolve(arm.request)

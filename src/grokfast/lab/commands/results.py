@@ -10,6 +10,7 @@ from grokfast.lab.commands.common import add_level, add_runs_dir, complain_of
 from grokfast.lab.compare.evidence import missing, missing_costs
 from grokfast.lab.compare.results import comparable_runs
 from grokfast.lab.compare.seeds import check_level
+from grokfast.lab.duel.outcome import load_outcomes
 from grokfast.lab.paper.published import find_arm
 from grokfast.lab.report import evidence
 from grokfast.lab.report.draw_matplotlib import draw
@@ -18,12 +19,14 @@ from grokfast.lab.report.page.explorer import explorer_page
 from grokfast.lab.report.pictures import Picture
 from grokfast.lab.report.results import results_page, summary_block
 from grokfast.lab.report.results_pictures import results_plots
+from grokfast.lab.report.when import Outcomes
 from grokfast.lab.request import request_line
 from grokfast.lab.runs.directory import Run, RunError, load_runs
 from grokfast.lab.runs.files import write_atomically
 
 FIGURES = "figures"  # beside the page
 COSTS = "costs"  # below a directory of runs: those made to measure time and memory
+VERDICTS = "verdicts"  # below it: outcomes of duels
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     if not any(find_arm(run.settings) for run in runs):
         raise RunError("there is no complete run of the paper's experiments: grokfast reproduce --list")
     if args.summary is not None:
-        page = put_between(args.summary.read_text(encoding="utf-8"), summary_block(runs))
+        page = put_between(args.summary.read_text(encoding="utf-8"), summary_block(runs, load_kept(folders)))
         write_atomically(args.summary, page.encode())
         print(f"written: {args.summary}")
     if args.evidence is not None:
@@ -99,6 +102,11 @@ def load_judged(folders: list[Path], level: float | None) -> list[Run]:
 
 def load_costs(folders: list[Path]) -> list[Run]:
     return complain_of(comparable_runs([run for folder in folders for run in by_name(folder / COSTS)]))
+
+
+def load_kept(folders: list[Path]) -> Outcomes:
+    """The outcomes of duels that are kept below these directories."""
+    return {name: found for folder in folders for name, found in load_outcomes(folder / VERDICTS).items()}
 
 
 def by_name(folder: Path) -> list[Run]:

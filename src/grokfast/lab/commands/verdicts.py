@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from grokfast.lab.commands.common import add_out
-from grokfast.lab.duel.outcome import FILE, load_outcome
+from grokfast.lab.duel.outcome import FILE, load_outcomes
 from grokfast.lab.report.draw_matplotlib import draw
 from grokfast.lab.report.duels import duel_plot, verdicts_page
 from grokfast.lab.runs.directory import RunError
@@ -24,7 +24,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     for folder in args.duels:
         keep(folder, args.results)
-    found = {path.stem: load_outcome(path) for path in sorted(args.results.glob("*.json"))}
+    found = load_outcomes(args.results)
     figures = args.out.parent / "figures"
     figures.mkdir(parents=True, exist_ok=True)
     pictures = {name: draw([duel_plot(*outcome)], figures / f"duel-{name}.png") for name, outcome in found.items()}

@@ -24,7 +24,6 @@ class Finding(NamedTuple):
     verdict: str
     text: str
     in_short: bool = False  # one of those that the README names
-    advice: str = ""
 
 
 def findings(tasks: Tasks) -> list[Finding]:
@@ -69,8 +68,7 @@ def tuned(found: Sequence[Control]) -> Finding | None:
         "alike": "A tuned baseline without a filter is as fast as Grokfast",
         "worse": "Grokfast is faster than every baseline we tried",
     }
-    advice = "" if verdict == "worse" else "So tune weight decay and learning rate before you try a filter."
-    return Finding(words[verdict], f"{took}. {rest}.", in_short=True, advice=advice)
+    return Finding(words[verdict], f"{took}. {rest}.", in_short=True)
 
 
 def on_top(found: Sequence[Control]) -> Finding | None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from grokfast.lab.filters import FILTERS, find_filter
 from grokfast.lab.optimizers import OPTIMIZERS
 from grokfast.lab.own_code import is_own_code
-from grokfast.lab.request import Request, options
+from grokfast.lab.request import Request, options, resolve
 from grokfast.lab.sweep.space import Choices, Dimension, Range
 from grokfast.lab.tasks import find_task
 
@@ -72,12 +72,12 @@ FILTER_KNOBS: dict[str, tuple[Dimension, ...]] = {
 }
 
 REGIMES: dict[str, tuple[dict[str, Any], str]] = {
-    "tuned": ({}, "everything is tuned"),
-    "paper": ({}, "nothing is tuned: the settings of the paper, or of the task's author"),
-    "no-decay": ({"weight_decay": 0.0}, "no weight decay, everything else is tuned"),
-    "small-batch": ({"batch_size": 64}, "batches of 64"),
-    "little-data": ({"train_fraction": 0.3}, "30% of the equations to train on"),
-    "noise": ({"label_noise": 0.05}, "5% of the training answers are wrong"),
+    "tuned": ({}, "with everything tuned"),
+    "paper": ({}, "at the published settings, nothing tuned"),
+    "no-decay": ({"weight_decay": 0.0}, "without weight decay, everything else tuned"),
+    "small-batch": ({"batch_size": 64}, "with batches of 64"),
+    "little-data": ({"train_fraction": 0.3}, "with 30% of the equations to train on"),
+    "noise": ({"label_noise": 0.05}, "with 5% of the training answers wrong"),
 }
 
 
@@ -91,12 +91,23 @@ def read_arm(name: str, base: Request, typed: Sequence[Dimension] = (), *, tuned
             raise ValueError(f"an arm must have one {twice[0]}, got two in {name}")
         values |= part.values
     request = base.having(**values)
+    if not tuned:
+        check_published(name, request, parts)
     knobs = {knob.name: knob for part in parts for knob in part.knobs}
     filter = request.get("filter")
     known = options(find_task(base.task), [filter] if filter else [])
     knobs |= {knob.name: knob for knob in typed if knob.name in known}
     fixed = dict(request.values)
     return Contender(name, request, tuple(k for n, k in knobs.items() if n not in fixed) if tuned else ())
+
+
+def check_published(name: str, request: Request, parts: Sequence[Part]) -> None:
+    """Raise ValueError where nothing is tuned and an arm has no published settings."""
+    usual = resolve(request).task.defaults().optimizer
+    if request.get("optimizer") != usual:
+        raise ValueError(f"arms of {request.task} in regime paper must begin with {usual}, as published, got {name}")
+    if unset := [part.knobs[0].name for part in parts if not part.values]:
+        raise ValueError(f"regime paper has no published {unset[0]}, got {name}")
 
 
 def optimizer_part(word: str) -> Part:

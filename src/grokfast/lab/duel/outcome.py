@@ -121,6 +121,11 @@ def load_outcome(path: Path) -> tuple[dict[str, Any], list[Result]]:
         raise ValueError(f"{path} is not the outcome of a duel of this version: {error}") from error
 
 
+def load_outcomes(folder: Path) -> dict[str, tuple[dict[str, Any], list[Result]]]:
+    """All outcomes that are kept in a directory, by name."""
+    return {path.stem: load_outcome(path) for path in sorted(folder.glob("*.json"))}
+
+
 def result_to_json(result: Result) -> dict[str, Any]:
     parts = {name: numbers_to_json(getattr(result, name)) for name in ("steps", "seconds", "samples")}
     return {**result._asdict(), "setting": dict(result.setting), "tuning": dict(result.tuning), **parts}

@@ -115,7 +115,7 @@ def decide(interval: Between, margin: float = MARGIN) -> Word:
 
 
 def seeds_to_decide(interval: Between, seeds: int, margin: float = MARGIN) -> int | None:
-    """How many more seeds would decide four times out of five, as intervals shrink with the root of their number.
+    """How many more seeds would probably decide, as intervals shrink with the root of their number: a rough guess.
 
     None where an end of the interval is unknown: then longer runs would help, more seeds would not.
     """
@@ -136,7 +136,10 @@ def sentence(found: Comparison, challenger: str, reference: str) -> str:
     claim = f"{challenger} {found.word}" if found.word in ("helps", "hurts") else f"{challenger}: {found.word}"
     seeds = f"{found.seeds} seeds" + ("" if found.paired else ", not paired")
     ratio = f"{ratio_text(found.ratio)} {'than' if known(found.ratio) else 'beside'} {reference}"
-    text = f"{claim}, {ratio}, 95% interval {interval_text(found)}, {seeds}"
+    sides = {reference: found.reference, challenger: found.challenger}
+    never = [name for name, side in sides.items() if side.count and side.censored == side.count]
+    lost = f"; no run of {' or '.join(never)} got there" if never else ""
+    text = f"{claim}, {ratio}, 95% interval {interval_text(found)}, {seeds}{lost}"
     if found.word != "not decided":
         return text
     if found.more_seeds is not None:

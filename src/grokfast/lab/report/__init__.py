@@ -10,6 +10,7 @@ from grokfast.lab.compare.results import comparable_runs
 from grokfast.lab.compare.seeds import by_task
 from grokfast.lab.report.curves import task_plots
 from grokfast.lab.report.draw_matplotlib import draw
+from grokfast.lab.report.duels import duel_plot
 from grokfast.lab.report.evidence import load
 from grokfast.lab.report.page.page import page
 from grokfast.lab.report.page.story import story_head
@@ -17,11 +18,14 @@ from grokfast.lab.report.pictures import Picture
 from grokfast.lab.report.plots import filter_plots, gradient_plots, theorem_plots, weight_plots
 from grokfast.lab.report.story import story_plot, tell
 from grokfast.lab.report.sweeps import sweep_plots
+from grokfast.lab.report.when import Outcome
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.files import write_atomically
 
 
-def write_report(runs: Sequence[Run], out: Path, *, level: float | None = None) -> tuple[Path, Path]:
+def write_report(
+    runs: Sequence[Run], out: Path, *, level: float | None = None, duels: Sequence[Outcome] = ()
+) -> tuple[Path, Path]:
     """Write the page to `out` and the curves to a PNG beside it; runs that cannot be read are named on the page.
 
     All runs are judged at `level`; by default at the one they stopped at, or that of their task.
@@ -31,9 +35,9 @@ def write_report(runs: Sequence[Run], out: Path, *, level: float | None = None) 
     if not tasks:
         raise ValueError("a report needs at least one run, got none")
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(out, page(tasks, unreadable).encode())
+    write_atomically(out, page(tasks, unreadable, duels=duels).encode())
     picture = out.with_name("curves.png" if out.stem == "index" else f"{out.stem}.png")
-    return out, draw(task_plots(tasks.values()), picture)
+    return out, draw([*(duel_plot(*duel) for duel in duels), *task_plots(tasks.values())], picture)
 
 
 def write_demo(runs: Sequence[Run], out: Path) -> tuple[Path, Path]:

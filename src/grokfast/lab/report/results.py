@@ -33,6 +33,7 @@ from grokfast.lab.paper.experiments import Experiment
 from grokfast.lab.paper.published import arms_of, find_arm, request_key
 from grokfast.lab.report.markdown import as_markdown, grid_text, in_shell, line_up, links, provenance
 from grokfast.lab.report.pictures import picture_name
+from grokfast.lab.report.when import Outcomes, advice
 from grokfast.lab.request import Request, resolve
 from grokfast.lab.runs.describe import progress_text
 from grokfast.lab.runs.directory import Run
@@ -123,12 +124,13 @@ def fill(text: str, indent: str = "") -> str:
     return textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
-def summary_block(runs: Sequence[Run]) -> str:
-    """The answer of the README to "Does it help?": the first finding, the others in short, and the table."""
+def summary_block(runs: Sequence[Run], outcomes: Outcomes) -> str:
+    """The answer of the README to "Does it help?": what came out in short, advice from the duels, and the table."""
     found = [finding for finding in findings(in_order(runs)) if finding.in_short]
     texts = [f"**{finding.verdict}.** {finding.text}" for finding in found[:1]]
-    texts += [f"{finding.verdict}." for finding in found[1:]] + [f.advice for f in found if f.advice]
-    return "\n\n".join([*([fill(" ".join(texts))] if texts else []), summary_table(runs)])
+    texts += [f"{finding.verdict}." for finding in found[1:]]
+    lines = [fill(f"- {text}", "  ") for text in advice(outcomes)]
+    return "\n\n".join([*([fill(" ".join(texts))] if texts else []), "\n".join(lines), summary_table(runs)])
 
 
 def summary_table(runs: Sequence[Run]) -> str:

@@ -37,3 +37,8 @@ def prose(text: str) -> str:
     'a &lt; b by <code>--level</code>'
     """
     return re.sub(r"`(.+?)`", r"<code>\1</code>", escape(text))
+
+
+def bullets(texts: Sequence[str]) -> str:
+    items = "".join(f"<li>{escape(text)}</li>" for text in texts)
+    return f"<ul>{items}</ul>" if items else ""

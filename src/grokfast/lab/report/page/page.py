@@ -19,13 +19,16 @@ from grokfast.lab.compare.seeds import Arm, make_arms, stopped_before
 from grokfast.lab.config import flatten
 from grokfast.lab.report.curves import curves_plot
 from grokfast.lab.report.draw_plotly import chart
+from grokfast.lab.report.duels import duel_title
 from grokfast.lab.report.page.assets import asset
+from grokfast.lab.report.page.duels import duel_section, verdict_items
 from grokfast.lab.report.page.explorer import explorer, recorded_gradient
 from grokfast.lab.report.page.inside import inside_section
-from grokfast.lab.report.page.markup import prose, table, titled_table
+from grokfast.lab.report.page.markup import bullets, prose, table, titled_table
 from grokfast.lab.report.page.sweeps import sweep_section
 from grokfast.lab.report.pictures import Picture, picture_name
 from grokfast.lab.report.plots import filter_plots, gradient_plots, weight_plots
+from grokfast.lab.report.when import Outcome
 from grokfast.lab.request import command_line
 from grokfast.lab.runs.describe import cell
 from grokfast.lab.runs.directory import Run, RunError
@@ -58,15 +61,22 @@ WEIGHTS = (
 )
 
 
-def page(tasks: Mapping[str, list[Run]], unreadable: Sequence[str] = (), *, story: str = "") -> str:
-    """The page on the runs of each task; `unreadable` names the runs that cannot be shown, and why.
+def page(
+    tasks: Mapping[str, list[Run]],
+    unreadable: Sequence[str] = (),
+    *,
+    duels: Sequence[Outcome] = (),
+    story: str = "",
+) -> str:
+    """The page on duels and the runs of each task; `unreadable` names the runs that cannot be shown, and why.
 
     Where there is a story, the page begins with it and everything else is folded away.
     """
     runs = [run for members in tasks.values() for run in members]
     weights = products_by_model(runs)
     distances = titled_table("Distances between the states", distance_rows(runs, weights))
-    parts = [Part(task, section(task, group)) for task, group in tasks.items()]
+    parts = [Part(f"Duel: {duel_title(duel[0])}", duel_section(duel, i)) for i, duel in enumerate(duels)]
+    parts += [Part(task, section(task, group)) for task, group in tasks.items()]
     parts += [
         extra("The filters", FILTERS, filter_plots(runs)),
         Part("Explore the filters", explorer(recorded_gradient(runs))),
@@ -83,7 +93,7 @@ def page(tasks: Mapping[str, list[Run]], unreadable: Sequence[str] = (), *, stor
 <script>{get_plotlyjs()}</script></head><body><main>
 {f"{story}<details><summary>All curves, numbers and settings</summary>" if story else HEAD}
 {damaged(unreadable)}
-<ul class="lead">{"".join(f"<li><b>{escape(task)}</b>: {escape(headline(group))}</li>" for task, group in tasks.items())}</ul>
+<ul class="lead">{"".join(map(verdict_items, duels))}{"".join(f"<li><b>{escape(task)}</b>: {escape(headline(group))}</li>" for task, group in tasks.items())}</ul>
 {"" if story else WHAT}
 {contents(shown)}
 {"".join(f'<section id="{part.id}"><h2>{escape(part.title)}</h2>{part.html}</section>' for part in shown)}
@@ -114,11 +124,6 @@ def damaged(unreadable: Sequence[str]) -> str:
         return ""
     count = "1 run cannot be shown" if len(unreadable) == 1 else f"{len(unreadable)} runs cannot be shown"
     return f'<p class="warning" role="note">{count} and {"is" if len(unreadable) == 1 else "are"} missing below: <a href="#part-Not_shown">why</a>.</p>'
-
-
-def bullets(texts: Sequence[str]) -> str:
-    items = "".join(f"<li>{escape(text)}</li>" for text in texts)
-    return f"<ul>{items}</ul>" if items else ""
 
 
 def repeat(runs: Sequence[Run]) -> str:

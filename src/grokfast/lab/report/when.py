@@ -1,0 +1,110 @@
+"""When does the filter help? The planned duels and their verdicts: a table, and advice that follows from it by rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from grokfast.lab.duel.arms import REGIMES
+from grokfast.lab.duel.outcome import Result, Verdict, verdicts
+from grokfast.lab.duel.planned import PLANNED, TUNED, Planned
+from grokfast.lab.duel.verdict import interval_text, known, ratio_text, times
+from grokfast.lab.report.markdown import as_markdown, in_shell
+
+NOT_RUN = "not run"
+HEADINGS = ["task", "regime", "arm", "beside", "by steps", "ratio", "95% interval", "by seconds", "seeds"]
+RULES = {
+    "helps": "**Use the filter** for",
+    "hurts": "**Leave it out** for",
+    "no difference": "**It makes no difference that matters** for",
+    "not decided": "**Not decided**:",
+}
+BOTH_TUNED = {
+    "helps": "the filter still helps",
+    "hurts": "the filter hurts",
+    "no difference": "the filter makes no difference that matters",
+    "not decided": "it is not decided whether the filter helps",
+}
+
+Outcome = tuple[dict[str, Any], list[Result]]
+Outcomes = Mapping[str, Outcome]  # by the name of the duel
+
+
+def verdict_of(planned: Planned, outcomes: Outcomes) -> Verdict | None:
+    """What came out by steps; None where that duel was not run."""
+    found = verdicts(outcomes[planned.name][1]) if planned.name in outcomes else ()
+    return next((v for v in found if (v.reference, v.arm, v.by) == (*planned.arms, "steps")), None)
+
+
+def when_section(outcomes: Outcomes) -> str:
+    """The table, the advice, and the commands of what is not run."""
+    missing = [planned for planned in PLANNED if verdict_of(planned, outcomes) is None]
+    rows = [[p.task, REGIMES[p.regime][1], p.arms[1], p.arms[0], f"**{NOT_RUN}**", "", "", "", "0"] for p in missing]
+    lines = [line for name in in_order(outcomes) for line in verdict_lines(*outcomes[name])]
+    parts = ["## When does it help?", "", as_markdown([HEADINGS, *lines, *rows]), ""]
+    parts += [*(f"- {text}" for text in advice(outcomes)), ""]
+    commands = in_shell([planned.command for planned in missing])
+    return "\n".join([*parts, *(["To run what is missing, in this order:", "", commands, ""] if missing else [])])
+
+
+def in_order(outcomes: Outcomes) -> list[str]:
+    """The names of the duels: the planned ones as they are planned, then the others."""
+    planned = [planned.name for planned in PLANNED if planned.name in outcomes]
+    return [*planned, *(name for name in outcomes if name not in planned)]
+
+
+def verdict_lines(duel: dict[str, Any], results: Sequence[Result]) -> list[list[str]]:
+    """One line for each pair of arms."""
+    found = list(verdicts(results))
+    words = {(v.arm, v.reference): v.word for v in found if v.by == "seconds"}
+    return [
+        [
+            duel["base"]["task"],
+            REGIMES[duel["regime"]][1],
+            v.arm,
+            v.reference,
+            f"**{v.found.word}**",
+            ratio_text(v.found.ratio),
+            interval_text(v.found),
+            words[v.arm, v.reference],
+            str(v.found.seeds),
+        ]
+        for v in found
+        if v.by == "steps"
+    ]
+
+
+# Advice --------------------------------------------------------------------------------------------------------------
+
+
+def advice(outcomes: Outcomes) -> list[str]:
+    """What to do first, then where the filter helps, where it does not, and what is not known."""
+    found = {planned: verdict_of(planned, outcomes) for planned in PLANNED}
+    said: list[str] = []
+    groups: dict[str, list[str]] = {}
+    for planned, verdict in found.items():
+        if verdict is not None and planned == TUNED:
+            said.append(first_advice(verdict))
+        elif verdict is not None:
+            groups.setdefault(verdict.found.word, []).append(f"{planned.title} ({in_short(verdict)})")
+    said += [f"{rule} {'; '.join(groups[word])}." for word, rule in RULES.items() if word in groups]
+    left = sum(verdict is None for verdict in found.values())
+    return [*said, *([f"{left} of the {len(PLANNED)} planned duels are not run yet."] if left else [])]
+
+
+def first_advice(verdict: Verdict) -> str:
+    """Tune first, or at the same time where the filter helps even then."""
+    found = verdict.found
+    rule = "Tune learning rate, weight decay and betas " + ("with it" if found.word == "helps" else "first")
+    numbers = f"{ratio_text(found.ratio)}, 95% interval {interval_text(found)}, {found.seeds} seeds"
+    return f"**{rule}.** On {TUNED.title} {BOTH_TUNED[found.word]}: {numbers}."
+
+
+def in_short(verdict: Verdict) -> str:
+    """The ratio, or for what is not decided the largest gain that is likely."""
+    found = verdict.found
+    if not known(found.ratio):
+        return "too few runs got there"
+    if found.word != "not decided":
+        return ratio_text(found.ratio)
+    return f"between {times(found.interval.low)} and {times(found.interval.high)}"
