@@ -26,15 +26,15 @@ class Muon(optim.Muon):
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is not None:
-                    self._update(p, group)
+                    self._update(p, p.grad, group)
         return loss
 
-    def _update(self, p: Tensor, group: dict[str, Any]) -> None:
+    def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         state = self.state[p]
         if "momentum_buffer" not in state:
             state["momentum_buffer"] = torch.zeros_like(p)
-        buffer = state["momentum_buffer"].lerp_(p.grad, 1 - group["momentum"])
-        slow = p.grad.lerp(buffer, group["momentum"]) if group["nesterov"] else buffer
+        buffer = state["momentum_buffer"].lerp_(grad, 1 - group["momentum"])
+        slow = grad.lerp(buffer, group["momentum"]) if group["nesterov"] else buffer
         update = orthogonalise(slow, group["ns_coefficients"], group["ns_steps"], group["eps"])
         p.mul_(1 - group["lr"] * group["weight_decay"])
         p.add_(update, alpha=-group["lr"] * shape_factor(p, group["adjust_lr_fn"]))
