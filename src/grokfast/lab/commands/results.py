@@ -10,6 +10,7 @@ from grokfast.lab.commands.common import add_level, add_runs_dir, complain_of
 from grokfast.lab.compare.evidence import missing, missing_costs
 from grokfast.lab.compare.results import comparable_runs
 from grokfast.lab.compare.seeds import check_level
+from grokfast.lab.duel.outcome import load_outcome
 from grokfast.lab.paper.published import find_arm
 from grokfast.lab.report import evidence
 from grokfast.lab.report.draw_matplotlib import draw
@@ -24,6 +25,7 @@ from grokfast.lab.runs.files import write_atomically
 
 FIGURES = "figures"  # beside the page
 COSTS = "costs"  # below a directory of runs: those made to measure time and memory
+VERDICTS = "verdicts"  # below it too: the outcomes of duels
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +37,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help=help)
     help = "put the answer in short and a table between the two marks of this Markdown file"
     parser.add_argument("--summary", type=Path, metavar="FILE", help=help)
-    help = "write what `grokfast demo` shows of these runs to this JSON file"
+    help = f"write what `demo` and `suggest` use of these runs, and of the duels in DIR/{VERDICTS}, to this JSON file"
     parser.add_argument("--evidence", type=Path, metavar="FILE", help=help)
     help = "print the commands of the planned runs that are not there, the most telling first, and nothing else"
     parser.add_argument("--missing", action="store_true", help=help)
@@ -54,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         write_atomically(args.summary, page.encode())
         print(f"written: {args.summary}")
     if args.evidence is not None:
-        write_evidence(runs, args.evidence)
+        write_evidence(runs, folders, args.evidence)
     if args.out is not None:
         write_page(runs, costs, args.out)
     elif args.summary is None and args.evidence is None:
@@ -62,8 +64,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def write_evidence(runs: list[Run], out: Path) -> None:
-    found = evidence.gather(runs)
+def write_evidence(runs: list[Run], folders: list[Path], out: Path) -> None:
+    outcomes = [load_outcome(path) for folder in folders for path in sorted((folder / VERDICTS).glob("*.json"))]
+    found = evidence.gather(runs, outcomes)
     if found is None:
         raise RunError("there is no run of the paper's baseline that has reached its level: grokfast reproduce fig1")
     write_atomically(out, evidence.to_text(found).encode())
