@@ -89,7 +89,7 @@ def test_a_run_that_is_not_finished_says_so(runs_dir: Path) -> None:
 
 def test_what_is_proposed_generalises_where_the_run_did_not(runs_dir: Path) -> None:
     problem = Request("modmul", (("p", 23), ("width", 48), ("depth", 1), ("train_fraction", 0.7), ("threads", 1)))
-    config = resolve(problem.having(steps=300, eval_every=20))
+    config = resolve(problem.having(steps=400, eval_every=20))
     run = train(config, runs_dir).run
     before = best(run.rows, "accuracy")
     proposals = advise(run, KNOWN).proposals

@@ -100,6 +100,10 @@ def to_text(archived: Archived) -> str:
 def load() -> Archived:
     """The evidence that is shipped with the package."""
     values: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
-    found = tuples(values["tuned_tasks"])
-    tasks = {task: Evidence(Tuned(*plain), Tuned(*best), text) for task, (plain, best, text) in found.items()}
+    tasks = {task: Evidence(*map(to_tuned, arms), text) for task, (*arms, text) in values["tuned_tasks"].items()}
     return Archived(**values | {"tuned_tasks": tasks})
+
+
+def to_tuned(data: list[Any]) -> Tuned:
+    values, took = data
+    return Tuned(tuples(values), took)
