@@ -228,7 +228,7 @@ def experiment_key(settings: dict[str, Any]) -> str:
     known = known and (settings["filter"] is None or settings["filter"]["name"] in filters.FILTERS)
     known = known and settings["optim"]["optimizer"] in OPTIMIZERS
     flat = flatten(to_json(from_json(settings)) if known else settings)
-    left_out = (".compile", ".fused")
+    left_out = (".compile", ".fused", ".measures")
     kept = {k: v for k, v in flat.items() if not k.startswith("loop.") and not k.endswith(left_out)}
     return json.dumps(kept, sort_keys=True)
 
