@@ -117,6 +117,14 @@ def test_runs_of_one_experiment_share_its_key_whatever_their_seed_length_and_mac
 
 
 def test_titles_say_filter_stage_decay_and_seed() -> None:
-    assert title(tiny(filter="ema", lamb=0.1, seed=3)) == "modmul-ema-a0.98-l0.1-wd0.005-s3"
-    assert title(tiny(filter="ma", two_stage=500, slow_only=True)) == "modmul-ma-w100-l5-slow_only-from500-wd0.01-s0"
-    assert title(tiny(filter="ma", two_stage=0)) == "modmul-ma-w100-l5-from0-wd0.01-s0"
+    def usual(**settings: Any) -> str:
+        return title(resolve(ask("modmul", **settings)))
+
+    assert usual(filter="ema", lamb=0.1, seed=3) == "modmul-ema-a0.98-l0.1-wd0.005-s3"
+    assert usual(filter="ma", two_stage=500, slow_only=True) == "modmul-ma-w100-l5-slow_only-from500-wd0.01-s0"
+    assert usual(filter="ma", two_stage=0) == "modmul-ma-w100-l5-from0-wd0.01-s0"
+
+
+def test_titles_say_operation_modulus_and_width_where_they_are_unusual() -> None:
+    assert title(tiny(operation="divide")) == "modmul-divide-p7-width16-baseline-wd0-s0"
+    assert title(tiny(operation="divide"), with_task=False) == "modmul-baseline-wd0-s0"

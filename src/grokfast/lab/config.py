@@ -30,6 +30,7 @@ MuonParams = Literal["all", "matrices", "hidden"]
 # Where a run was computed, how often it was saved and what it was allowed; none changes its result.
 INCIDENTAL = ("checkpoint_seconds", "data_dir", "memory_limit")
 LARGEST = 2**63  # random streams and tensors count up to here
+NAMED = {"operation": "", "p": "p", "width": "width"}  # what the name of a run says of its task, after these letters
 MANY = 1024  # threads, evaluations or snapshots per decade: more of them are a mistake
 FUSED = ("adam", "adamw", "muon")  # optimizers with a fused kernel on every device
 
@@ -227,7 +228,7 @@ def experiment_key(settings: dict[str, Any]) -> str:
     known = known and (settings["filter"] is None or settings["filter"]["name"] in filters.FILTERS)
     known = known and settings["optim"]["optimizer"] in OPTIMIZERS
     flat = flatten(to_json(from_json(settings)) if known else settings)
-    left_out = (".compile", ".fused")
+    left_out = (".compile", ".fused", ".measures")
     kept = {k: v for k, v in flat.items() if not k.startswith("loop.") and not k.endswith(left_out)}
     return json.dumps(kept, sort_keys=True)
 
@@ -251,11 +252,17 @@ def departures(part: Any) -> dict[str, Any]:
     return {f.name: value for f in fields if (value := getattr(part, f.name)) != f.default}
 
 
-def title(config: RunConfig) -> str:
-    """A short name a person can read: task, optimizer if it is one by path, filter, weight decay, seed."""
-    task = re.sub(r"\W+", "_", config.task_name.rpartition("/")[2])
-    optimizer = config.optim.optimizer
-    own = [re.sub(r"\W+", "_", optimizer.rpartition("/")[2])] if is_own_code(optimizer) else []
+def title(config: RunConfig, *, with_task: bool = True) -> str:
+    """A short name a person can read: task and what is unusual of it, optimizer by path, filter, weight decay, seed."""
+    optimizer, unusual = config.optim.optimizer, departures(config.task) if with_task else {}
+    shown = [f"{NAMED[name]}{plain_word(str(unusual[name]))}" for name in NAMED if name in unusual]
+    own = [plain_word(optimizer)] if is_own_code(optimizer) else []
     filter = "baseline" if config.filter is None else filters.short_name(config.filter)
     stages = [] if config.two_stage is None else [f"from{config.two_stage}"]
-    return "-".join([task, *own, filter, *stages, f"wd{config.optim.weight_decay:g}", f"s{config.loop.seed}"])
+    ends = [f"wd{config.optim.weight_decay:g}", f"s{config.loop.seed}"]
+    return "-".join([plain_word(config.task_name), *shown, *own, filter, *stages, *ends])
+
+
+def plain_word(text: str) -> str:
+    """A path or a name as a word that can be part of a file's name."""
+    return re.sub(r"\W+", "_", text.rpartition("/")[2])

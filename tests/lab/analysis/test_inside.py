@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from grokfast.lab.analysis.inside import (
+from grokfast.lab.tasks.modular.circle import (
     Circle,
     circle_of,
     component,

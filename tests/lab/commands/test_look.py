@@ -73,7 +73,7 @@ def test_a_directory_without_runs_is_said_to_have_none(call: Call, tmp_path: Pat
 
 def test_show_prints_settings_and_results(call: Call, tmp_path: Path) -> None:
     run = train(tiny(filter="ema", two_stage=5, snapshots=1), tmp_path).run
-    out = call("show", "modmul-ema", "--runs-dir", tmp_path)[1]
+    out = call("show", "modmul-p7-width16-ema", "--runs-dir", tmp_path)[1]
     rows = {tuple(line.split("\t")) for line in out.splitlines()}
     assert {("filter", "alpha", "0.98"), ("two_stage", "", "5"), ("optim", "weight_decay", "0.005")} <= rows
     assert {("crossing", "first", "> 30"), ("result", "steps", "30")} <= rows

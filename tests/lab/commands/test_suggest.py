@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,7 +31,10 @@ def test_suggest_prints_commands_and_reasons(call: Call, runs_dir: Path) -> None
     code, out, _ = call("suggest", run.name[:12], "--runs-dir", runs_dir)
     assert code == 0
     assert out.startswith(f"To try for {run.name}:")
-    assert "\n  EMA, alpha 0.9772, lamb 2\n    grokfast train modmul --filter ema --alpha 0.9772" in out
+    first, second = re.findall(r"\n  (.+)\n    grokfast train modmul (.+)", out)
+    assert first[0].startswith("adamw, weight decay ")
+    assert first[0].endswith("no filter")
+    assert second[1].startswith("--filter ")
     assert f"--runs-dir {runs_dir}\n" in out
     assert "\nWhy:\n- " in out
     assert "\nUncertain:\n- " in out
@@ -40,7 +44,8 @@ def test_suggest_prints_json(call: Call, runs_dir: Path) -> None:
     run = delayed_run(runs_dir)
     data = json.loads(call("suggest", run.name, "--runs-dir", runs_dir, "--json")[1])
     assert data["overfit"] == {"after": 40, "step": 50}
-    assert [proposal["filter"]["name"] for proposal in data["proposals"]] == ["ema", "ma"]
+    assert [proposal["values"]["optimizer"] for proposal in data["proposals"]] == ["adamw", "adamw"]
+    assert ["filter" in proposal["values"] for proposal in data["proposals"]] == [False, True]
 
 
 def test_without_a_suggestion_the_reason_is_given(call: Call, runs_dir: Path) -> None:

@@ -146,7 +146,7 @@ def test_a_failed_run_is_named_and_the_exit_code_is_not_zero(
     assert main(["sweep", *FLAGS, "--preset", "paper-decay", "--grid", "weight_decay=0.5", "--quiet"]) == 1
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err.startswith("grokfast: failed: modmul-ema-a0.98-l2-wd0.5-s0-")
+    assert shown.err.startswith("grokfast: failed: modmul-p7-width16-ema-a0.98-l2-wd0.5-s0-")
     assert shown.err.endswith(": no\n")
 
 

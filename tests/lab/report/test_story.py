@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,11 +45,21 @@ def test_evidence_needs_a_baseline_that_got_there(tmp_path: Path, capsys: pytest
 def test_the_late_rise_of_the_baseline_is_in_the_picture(runs: list[Run]) -> None:
     old = load()
     training, validation, *filtered = story_plot(tell(runs, old)).panels[0].series
-    assert [line.name for line in filtered] == ["Grokfast-MA, the other half", "Grokfast-EMA, the other half"]
+    assert [line.name for line in filtered] == [
+        f"{name}, the half it has never seen" for name in ("Grokfast-MA", "Grokfast-EMA")
+    ]
     assert validation.y[validation.x < 2_000].max() < 0.5
     assert validation.y[validation.x == old.reached] >= old.level
     assert np.interp(old.by_heart, training.x, training.y) == pytest.approx(old.level, abs=0.02)  # thinned
     assert old.reached > 10_000
+
+
+def test_the_gap_between_by_heart_and_understood_is_shaded(runs: list[Run]) -> None:
+    old = load()
+    validation = story_plot(tell(runs, old)).panels[0].series[1]
+    gap = validation.high - validation.low
+    assert gap[(validation.x > 2 * old.by_heart) & (validation.x < old.reached / 4)].min() > 0.5
+    assert gap[validation.x == old.reached] < 0.06
 
 
 def test_the_page_says_in_big_numbers_how_much_sooner(runs: list[Run], tmp_path: Path) -> None:
@@ -58,9 +69,10 @@ def test_the_page_says_in_big_numbers_how_much_sooner(runs: list[Run], tmp_path:
     assert f"understands {old.reached / 790:.0f} times sooner" in head
     for number in (old.by_heart, old.reached, 790):
         assert f"<b>{number:,}</b> steps" in head
-    assert "5 x 43 = 215 = 2 x 97 + 21" in head.replace("\N{MULTIPLICATION SIGN}", "x")
+    plain = re.sub("</?span>", "", head).replace("\N{MULTIPLICATION SIGN}", "x")
+    assert "5 x 43 = 215 = 2 x 97 + 21" in plain
     assert old.run in head
-    assert f"{old.tuned}, it needs no filter and {old.tuned_steps}" in head
+    assert f"{old.tuned}, it gets there in {old.tuned_steps} without any filter" in " ".join(head.split())
     assert 'docs/results.md">all results</a>' in head
 
 

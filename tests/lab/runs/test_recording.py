@@ -11,6 +11,7 @@ from tiny import tiny
 
 from grokfast.lab.runs.describe import recorded_bytes
 from grokfast.lab.runs.directory import Run, RunError
+from grokfast.lab.runs.files import read_json, write_json
 from grokfast.lab.runs.recording import load_gradients, load_snapshots, snapshot_steps
 from grokfast.lab.training.loop import Watcher
 from grokfast.lab.training.train import make_task, train
@@ -72,12 +73,40 @@ def test_recordings_of_a_resumed_run_are_those_of_an_uninterrupted_one(tmp_path:
         assert all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
-def test_gradients_that_got_lost_are_missed_at_the_resume(runs_dir: Path) -> None:
-    config = tiny(gradients=30, eval_every=3)
-    run, _ = train(config, runs_dir, Watcher(should_stop=lambda: True))
+def begun(runs_dir: Path) -> Run:
+    """Stopped after 12 steps, with checkpoints at 6 and at 12 at least."""
+    config = tiny(snapshots=2, gradients=30, eval_every=3, filter="ema", checkpoint_seconds=0.0)
+    seen: list[int] = []
+    stop = Watcher(on_row=lambda row: seen.append(row.step), should_stop=lambda: seen[-1] >= 12)
+    return train(config, runs_dir, stop).run
+
+
+@pytest.mark.parametrize("name", ["gradients.f32", "snapshots/000000010.pt"])
+@pytest.mark.parametrize("damage", ["flip a byte", "cut", "delete"])
+def test_damage_in_recordings_is_noticed_and_recorded_again(tmp_path: Path, name: str, damage: str) -> None:
+    whole, run, warnings = recorded(tmp_path / "a", filter="ema"), begun(tmp_path / "b"), list[str]()
+    path = run.path / name
+    data = path.read_bytes()
+    match damage:
+        case "flip a byte":
+            path.write_bytes(data[:99] + bytes([data[99] ^ 1]) + data[100:])
+        case "cut":
+            path.write_bytes(data[:-9])
+        case _:
+            path.unlink()
+    assert train(run.config, tmp_path / "b", Watcher(on_warning=warnings.append)).complete
+    assert warnings
+    assert all("is damaged" in warning for warning in warnings)
+    assert (run.path / name).read_bytes() == (whole.path / name).read_bytes()
+
+
+def test_gradients_that_got_lost_before_they_were_sealed_are_missed_at_the_resume(runs_dir: Path) -> None:
+    run = begun(runs_dir)
+    for path in run.path.glob("checkpoints/*.json"):  # as older versions wrote it
+        write_json(path, {key: value for key, value in read_json(path).items() if key != "recorded"})
     (run.path / "gradients.f32").write_bytes(b"")
-    with pytest.raises(RunError, match=r"gradients.f32 must hold 3 steps, got 0 bytes of"):
-        train(config, runs_dir)
+    with pytest.raises(RunError, match=r"gradients.f32 must hold 12 steps, got 0 bytes of"):
+        train(run.config, runs_dir)
 
 
 def test_recording_changes_nothing_but_the_name(runs_dir: Path, tmp_path: Path) -> None:

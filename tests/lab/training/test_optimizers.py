@@ -89,7 +89,7 @@ def test_flags_reach_the_class_and_the_command_of_the_run_repeats_it(tmp_path: P
     words += ["--optimizer-option", "alpha=3", "--optimizer-option", "weight_decouple=True"]
     assert main(["train", "modmul", *TINY_FLAGS, *words, "--runs-dir", str(tmp_path), "--quiet"]) == 0
     (run,) = load_runs(tmp_path)
-    assert run.name.startswith("modmul-pytorch_optimizer_AdEMAMix-baseline-wd0-s0-")
+    assert run.name.startswith("modmul-p7-width16-pytorch_optimizer_AdEMAMix-baseline-wd0-s0-")
     assert run.config.optim.optimizer_option == (("alpha", 3), ("weight_decouple", True))
     command = command_line(run.config)
     assert "--optimizer-option alpha=3 --optimizer-option weight_decouple=True" in command

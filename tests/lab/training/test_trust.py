@@ -88,6 +88,14 @@ def test_a_renamed_run_is_resumed(runs_dir: Path) -> None:
     assert resume(Run(run.path.rename(runs_dir / "mine"))).complete
 
 
+def test_a_run_from_before_names_had_settings_of_the_task_is_resumed(runs_dir: Path) -> None:
+    run = begin(runs_dir)
+    older = run.path.rename(runs_dir / run.name.replace("-p7-width16", ""))
+    assert older != run.path
+    outcome = train(run.config, runs_dir)
+    assert (outcome.run.path, outcome.complete) == (older, True)
+
+
 def flip_digit(line: int) -> Callable[[bytes], bytes]:
     def flip(content: bytes) -> bytes:
         lines = content.split(b"\n")

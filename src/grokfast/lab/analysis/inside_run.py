@@ -4,30 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
-from grokfast.lab.analysis.inside import (
-    Circle,
-    circle_of,
-    effective_rank,
-    excluded,
-    gini,
-    key_frequencies,
-    logit_power,
-    plane,
-    power,
-    restricted,
-)
 from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.files import read_json, write_json
 from grokfast.lab.runs.recording import load_snapshots
-from grokfast.lab.tasks.modular.fast import last_logits
+from grokfast.lab.tasks.modular.circle import Circle, circle_of, effective_rank, gini, key_frequencies, plane, power
+from grokfast.lab.tasks.modular.measures import matrices, view
 from grokfast.lab.tasks.modular.task import ModularConfig, ModularTask
 
 FILE = "inside.json"
@@ -92,45 +79,25 @@ def chosen(kept: list[tuple[int, dict[str, Tensor]]]) -> list[tuple[int, dict[st
     return [kept[place] for place in places]
 
 
-@torch.no_grad()
 def look(task: ModularTask, circle: Circle, key: list[int], step: int, weights: dict[str, Tensor]) -> Moment:
     task.model.load_state_dict(weights)
-    left, right = (circle.symbols[places] for places in circle.pairs())
-    logits, target = last_logits(task.model, left, right), circle.symbols[circle.answers()]  # (pairs, vocabulary)
-    train = training_pairs(task, circle)
-    losses, table = cross_entropy(logits, target, reduction="none"), weights["tokens.weight"][circle.symbols]
-    alone = [excluded(logits, circle, k) for k in key]
-    shares, answers = power(table), logit_power(logits[:, circle.symbols], circle)
+    seen = view(task, circle)
+    losses, shares, answers = seen.losses, power(seen.table), seen.logit_power()
     return Moment(
         step=step,
-        train_loss=float(losses[train].mean()),
-        val_loss=float(losses[~train].mean()),
-        restricted_loss=float(cross_entropy(restricted(logits, circle, key), target)),
-        excluded_loss=[float(cross_entropy(part[train], target[train])) for part in alone],
-        zero_loss=float((losses[train] == 0).float().mean()),
+        train_loss=float(losses[seen.train].mean()),
+        val_loss=float(losses[~seen.train].mean()),
+        restricted_loss=seen.restricted_loss(key),
+        excluded_loss=[seen.excluded_loss(frequency) for frequency in key],
+        zero_loss=seen.zero_loss,
         embedding=[round(share, 5) for share in shares.tolist()],
         logits=[round(share, 5) for share in answers.tolist()],
         embedding_gini=gini(shares),
         logits_gini=gini(answers),
-        points=[[round(x, 4) for x in point] for point in plane(table, key[0]).tolist()],
+        points=[[round(x, 4) for x in point] for point in plane(seen.table, key[0]).tolist()],
         norms={name: float(matrix.norm()) for name, matrix in matrices(weights)},
         ranks={name: effective_rank(matrix) for name, matrix in matrices(weights)},
     )
-
-
-def training_pairs(task: ModularTask, circle: Circle) -> Tensor:
-    """Which of all pairs of places are trained on."""
-    place = torch.full((task.symbols,), -1)
-    place[circle.symbols] = torch.arange(circle.size)
-    left, right = (place[part] for part in task.splits["train"][:2])
-    known = (left >= 0) & (right >= 0)
-    found = torch.zeros(circle.size**2, dtype=torch.bool)
-    found[(left * circle.size + right)[known]] = True
-    return found
-
-
-def matrices(weights: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    return ((name, tensor) for name, tensor in weights.items() if tensor.dim() == 2)
 
 
 def save_inside(run: Run, found: Inside) -> None:

@@ -104,21 +104,6 @@ def fitting(steps: int, segment: int) -> int:
     return min(segment, max(SHORTEST, steps // 2))
 
 
-def slow_share(spectrum: Spectrum, cutoff: float) -> float:
-    """The fraction of the power at frequencies below `cutoff` (cycles per step), bins cut in proportion.
-
-    >>> slow_share(Spectrum(np.array([0.1, 0.2, 0.3, 0.4, 0.5]), np.ones(5)), 0.25)
-    0.4
-    """
-    frequency, density = spectrum
-    half = frequency[0] / 2
-    if not half <= cutoff <= 0.5:
-        raise ValueError(f"cutoff must be in [{half:g}, 0.5] for bins of {2 * half:g}, got {cutoff!r}")
-    edges = np.minimum(np.append(half, frequency + half), 0.5)
-    below = np.append(0.0, density.cumsum()) / density.sum()
-    return float(np.interp(cutoff, edges, below))
-
-
 # Recorded runs ----------------------------------------------------------------------------------------------------
 
 

@@ -28,7 +28,7 @@ COMMANDS = {
     "figures": "write every figure of the page to a file of its own, for papers",
     "archive": "keep slim copies of complete runs: settings, metrics and results, no weights",
     "results": "compare your runs with the paper's numbers",
-    "suggest": "suggest a filter, from a run without one",
+    "suggest": "suggest what to try next, from a run without a filter",
     "response": "show what a filter does to each frequency of the gradients",
     "leaderboard": "write the leaderboard of modular arithmetic from archived runs",
     "sweep": "train many settings of a task, by grid or by search",

@@ -38,7 +38,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help=help)
     help = "put the answer in short and a table between the two marks of this Markdown file"
     parser.add_argument("--summary", type=Path, metavar="FILE", help=help)
-    help = "write what `grokfast demo` shows of these runs to this JSON file"
+    help = f"write what `demo` and `suggest` use of these runs, and of the duels in DIR/{VERDICTS}, to this JSON file"
     parser.add_argument("--evidence", type=Path, metavar="FILE", help=help)
     help = "print the commands of the planned runs that are not there, the most telling first, and nothing else"
     parser.add_argument("--missing", action="store_true", help=help)
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         write_atomically(args.summary, page.encode())
         print(f"written: {args.summary}")
     if args.evidence is not None:
-        write_evidence(runs, args.evidence)
+        write_evidence(runs, folders, args.evidence)
     if args.out is not None:
         write_page(runs, costs, args.out)
     elif args.summary is None and args.evidence is None:
@@ -65,8 +65,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def write_evidence(runs: list[Run], out: Path) -> None:
-    found = evidence.gather(runs)
+def write_evidence(runs: list[Run], folders: list[Path], out: Path) -> None:
+    found = evidence.gather(runs, load_kept(folders).values())
     if found is None:
         raise RunError("there is no run of the paper's baseline that has reached its level: grokfast reproduce fig1")
     write_atomically(out, evidence.to_text(found).encode())

@@ -1,4 +1,4 @@
-"""`grokfast suggest RUN`: a filter to try first, in sentences or as JSON."""
+"""`grokfast suggest RUN`: what to try next, in sentences or as JSON."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from grokfast.lab.analysis.advice import Advice, advise
 from grokfast.lab.commands.common import add_json, add_runs_dir, show
+from grokfast.lab.report.evidence import load
 from grokfast.lab.runs.directory import find_run
 
 
@@ -20,7 +21,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    advice = advise(find_run(args.name, args.runs_dir))
+    run = find_run(args.name, args.runs_dir)
+    advice = advise(run, load().tuned_tasks.get(run.task))
     elsewhere = "" if args.runs_dir == Path("runs") else f" --runs-dir {args.runs_dir}"
     proposals = [proposal._replace(command=proposal.command + elsewhere) for proposal in advice.proposals]
     advice = advice._replace(proposals=proposals)

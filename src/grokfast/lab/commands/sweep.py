@@ -12,7 +12,7 @@ from grokfast.lab.commands.common import under_torchrun
 from grokfast.lab.commands.flags import add_task_options, explain_names, first_word, request_from
 from grokfast.lab.runs.directory import RunError
 from grokfast.lab.sweep.space import PRESETS, apply_preset, read_dimensions
-from grokfast.lab.sweep.spec import Objective, Search, Spec
+from grokfast.lab.sweep.spec import OBJECTIVES, Search, Spec
 from grokfast.lab.tasks import TASKS
 
 
@@ -48,8 +48,8 @@ def add_spec_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--search", choices=get_args(Search), default="grid", help="default: grid")
     group.add_argument("--trials", type=int, metavar="N", help="settings that a search tries")
     group.add_argument("--seeds", type=int, default=1, metavar="N", help="seeds of each setting, from --seed on")
-    help = "steps to the level for good or at first, final accuracy, best loss, seconds to the level for good"
-    group.add_argument("--objective", choices=get_args(Objective), default="stable", help=f"{help} (default: stable)")
+    help = f"one of {', '.join(OBJECTIVES)}, or the last of a number that --measures records (default: stable)"
+    group.add_argument("--objective", default="stable", metavar="NAME", help=help)
     group.add_argument("--prune", action="store_true", help="stop runs that fall behind the median of complete ones")
     group.add_argument("--sweep-dir", type=Path, metavar="DIR", help="directory of the sweep (default: sweeps/...)")
 

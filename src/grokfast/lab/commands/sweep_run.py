@@ -21,7 +21,7 @@ from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import Best
 from grokfast.lab.sweep import local
 from grokfast.lab.sweep.space import Point
-from grokfast.lab.sweep.spec import OwnCode, Spec, directory_name, save_spec, settle, with_threads
+from grokfast.lab.sweep.spec import OwnCode, Spec, directory_name, is_turned, save_spec, settle, with_threads
 from grokfast.lab.sweep.standings import Standing, bound_text, heading, nearest, rank_settings, to_json
 from grokfast.lab.sweep.study import Sweep, Tally
 from grokfast.lab.training.plan import duration
@@ -155,8 +155,8 @@ def standings_table(found: list[Standing], spec: Spec) -> Table:
     for standing in found[:TOP]:
         spread = standing.spread
         numbers = [text(bound) for bound in (spread.median, spread.low, spread.high)]
-        if spec.objective == "accuracy":
-            numbers[1:] = numbers[:0:-1]  # the sign was turned: the lowest accuracy is the last
+        if is_turned(spec.objective):
+            numbers[1:] = numbers[:0:-1]  # the lowest is the last
         rest = [standing.censored, *(getattr(standing, name) for name in counts)]
         values = ["none" if value is None else cell(value) for value in standing.setting.values()]
         table.add_row(*values, str(standing.complete), *numbers, *map(str, rest))

@@ -99,10 +99,12 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
 
 
 def draw_note(axes: Axes, note: Note) -> None:
-    right, down = note.shift
-    arrow = {"arrowstyle": "->", "color": AXIS}
-    where: dict[str, Any] = {"xytext": (right, -down), "textcoords": "offset points", "ha": "center", "va": "center"}
-    axes.annotate(note.text, (note.x, note.y), fontsize=9, arrowprops=arrow, **where)
+    look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9}
+    if note.shift is not None:
+        right, down = note.shift
+        look |= {"xytext": (right, -down), "textcoords": "offset points"}
+        look |= {"arrowprops": {"arrowstyle": "->", "color": AXIS}}
+    axes.annotate(note.text, (note.x, note.y), **look)
 
 
 def draw_series(axes: Axes, series: Series) -> None:

@@ -90,16 +90,15 @@ def title(text: str) -> Json:
 
 
 def annotation(note: Note, panel: Panel, number: str) -> Json:
-    return {
+    arrow: Json = {"showarrow": False}
+    if note.shift is not None:
+        arrow = {"ax": note.shift[0], "ay": note.shift[1], "arrowhead": 2, "arrowcolor": AXIS}
+    return arrow | {
         "x": math.log10(note.x) if panel.log_x else note.x,
         "y": math.log10(note.y) if panel.log_y else note.y,
         "xref": f"x{number}",
         "yref": f"y{number}",
         "text": html.escape(note.text).replace("\n", "<br>"),
-        "ax": note.shift[0],
-        "ay": note.shift[1],
-        "arrowhead": 2,
-        "arrowcolor": AXIS,
         "align": "left",
     }
 

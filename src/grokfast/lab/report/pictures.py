@@ -46,12 +46,12 @@ class Series(NamedTuple):
 
 
 class Note(NamedTuple):
-    """A few words in a panel, with an arrow from them to a point."""
+    """A few words in a panel, at a point or with an arrow to it."""
 
     x: float
     y: float
     text: str
-    shift: tuple[int, int]  # of the words from the point, in pixels to the right and down
+    shift: tuple[int, int] | None = None  # of the words from the point, in pixels to the right and down
 
 
 class Panel(NamedTuple):

@@ -5,7 +5,7 @@
     gradients.f32        for each step their gradients before and after the filter
 
 A kill loses nothing: a resumed run takes later snapshots again, bit for bit the same, and cuts the gradients back to
-the checkpoint it starts from.
+the checkpoint it starts from. Each checkpoint seals what was recorded so far.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from torch import Tensor, nn
 
 from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.files import read_json, write_atomically, write_json
-from grokfast.lab.runs.writer import to_bytes
+from grokfast.lab.runs.writer import GRADIENTS, SNAPSHOTS, to_bytes
 
-GRADIENTS = "gradients.f32"
 BUFFERED = 2000  # looks at the gradients in memory
 OVERFIT_STEP = 500  # the paper's state B: the training data is learnt, nothing generalises yet
 
@@ -43,13 +42,13 @@ def snapshot_steps(per_decade: int, budget: int) -> list[int]:
 
 
 def save_snapshot(folder: Path, step: int, model: nn.Module) -> None:
-    (folder / "snapshots").mkdir(exist_ok=True)
-    write_atomically(folder / "snapshots" / f"{step:09d}.pt", to_bytes(model.state_dict()))
+    (folder / SNAPSHOTS).mkdir(exist_ok=True)
+    write_atomically(folder / SNAPSHOTS / f"{step:09d}.pt", to_bytes(model.state_dict()))
 
 
 def load_snapshots(run: Run) -> Iterator[tuple[int, dict[str, Tensor]]]:
     """The weights a run kept, one by one, and those at its end."""
-    paths = sorted((run.path / "snapshots").glob("*.pt"))
+    paths = sorted((run.path / SNAPSHOTS).glob("*.pt"))
     if not paths:
         raise RunError(f"{run.name} kept no weights: train it with --snapshots")
     for path in paths:

@@ -1,7 +1,7 @@
 """A run directory, written so that a process killed at any moment loses nothing that a resume does not bring back.
 
-Every file but metrics.jsonl appears whole or not at all. A resume cuts metrics.jsonl back to the checkpoint it starts
-from.
+Every file but metrics.jsonl and gradients.f32 appears whole or not at all. A resume cuts these two back to its
+checkpoint. A checkpoint seals what was written so far: where that has changed since, an earlier one is taken.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import io
 import os
 import re
 import shutil
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import filelock
 import torch
@@ -25,13 +25,17 @@ from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.files import new_directory, read_json, write_atomically, write_json
 from grokfast.lab.runs.metrics import Row, row_to_json
 
+GRADIENTS, SNAPSHOTS = "gradients.f32", "snapshots"  # what recording.py writes
+CHUNK = 2**20  # bytes of a file in memory
 GLANCE = 0.2  # seconds: to see whether a run is being written takes its lock for a moment
 
 
 def run_path(config: RunConfig, directory: str | Path) -> Path:
     """Where a configuration's run lives: one directory per distinct configuration."""
-    path = Path(directory) / f"{title(config)}-{fingerprint(config)}"
-    return path if path.exists() else find_old_path(config, Path(directory)) or path
+    folder = Path(directory)
+    # Before names had settings of the task in them.
+    paths = [folder / f"{title(config, with_task=named)}-{fingerprint(config)}" for named in (True, False)]
+    return next((path for path in paths if path.exists()), find_old_path(config, folder) or paths[0])
 
 
 def find_old_path(config: RunConfig, directory: Path) -> Path | None:
@@ -99,10 +103,36 @@ def open_for_writing(run: Run, *, patience: float = 0.0) -> Generator[Writer]:
         lock.release()
 
 
+def recorded_files(folder: Path, step: int) -> Iterator[str]:
+    """The recordings of a run up to a step; later snapshots are from before a kill and will be taken again."""
+    if (folder / GRADIENTS).exists():
+        yield GRADIENTS
+    for path in sorted((folder / SNAPSHOTS).glob("*.pt")):
+        if int(path.stem) <= step:
+            yield f"{SNAPSHOTS}/{path.name}"
+
+
 def to_bytes(state: dict[str, Any]) -> bytes:
     buffer = io.BytesIO()
     torch.save(state, buffer)
     return buffer.getvalue()
+
+
+class Sum(NamedTuple):
+    """How much of a file is sealed, and the hash of it."""
+
+    size: int
+    hash: Any  # of hashlib, which can be continued
+
+    def extend(self, path: Path, end: int | None = None) -> Sum:
+        """With what the file holds beyond, up to its end or to a given one."""
+        hash, size = self.hash.copy(), self.size
+        with path.open("rb") as file:
+            file.seek(size)
+            while chunk := file.read(CHUNK if end is None else min(CHUNK, end - size)):
+                hash.update(chunk)
+                size += len(chunk)
+        return Sum(size, hash)
 
 
 class Writer:
@@ -113,6 +143,7 @@ class Writer:
         self._folder = run.path / "checkpoints"
         self._folder.mkdir(exist_ok=True)
         self._written = hashlib.sha256()  # of all lines in metrics.jsonl
+        self._recorded: dict[str, Sum] = {}
 
     def append(self, row: Row) -> None:
         line = row_to_json(row)
@@ -130,6 +161,7 @@ class Writer:
             "sha256": hashlib.sha256(data).hexdigest(),
             "metrics_bytes": self._metrics.tell(),
             "metrics_sha256": self._written.hexdigest(),
+            "recorded": self._seal_recorded(step),
             "config": self.run.settings,
         }
         write_json(self._folder / f"{step:09d}.json", seal)
@@ -137,10 +169,16 @@ class Writer:
             old.unlink()
             old.with_suffix(".pt").unlink(missing_ok=True)
 
+    def _seal_recorded(self, step: int) -> dict[str, tuple[int, str]]:
+        """Sizes and hashes of all recordings, of which only what is new is read."""
+        for name in recorded_files(self.run.path, step):
+            self._recorded[name] = self._recorded.get(name, Sum(0, hashlib.sha256())).extend(self.run.path / name)
+        return {name: (size, hash.hexdigest()) for name, (size, hash) in self._recorded.items()}
+
     def load_checkpoint(self, warn: Callable[[str], None]) -> dict[str, Any] | None:
         """The newest checkpoint that is whole, with metrics.jsonl cut back to it; None to begin anew.
 
-        One is whole if its hash is right and that of the evaluations before it; those of version 0.1 have none.
+        One is whole if its hash is right, and those of the evaluations and recordings before it; old ones have none.
         """
         for seal_path in sorted(self._folder.glob("*.json"), reverse=True):
             try:
@@ -148,12 +186,12 @@ class Writer:
                 data = seal_path.with_suffix(".pt").read_bytes()
                 if hashlib.sha256(data).hexdigest() != seal["sha256"]:
                     raise ValueError("its hash differs")
-                written = self._read_metrics(seal)
+                written, recorded = self._read_metrics(seal), self._read_recorded(seal)
             except (OSError, ValueError, KeyError) as error:
                 warn(f"checkpoint {seal_path.stem} is damaged ({error}), going back to the one before it")
                 continue
             self._metrics.truncate(seal["metrics_bytes"])
-            self._written = hashlib.sha256(written)
+            self._written, self._recorded = hashlib.sha256(written), recorded
             return torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
         self._metrics.truncate(0)
         return None
@@ -167,6 +205,15 @@ class Writer:
         if hashlib.sha256(lines).hexdigest() != seal.get("metrics_sha256", hashlib.sha256(lines).hexdigest()):
             raise ValueError("metrics.jsonl was changed since")
         return lines
+
+    def _read_recorded(self, seal: dict[str, Any]) -> dict[str, Sum]:
+        """What the recordings held when a checkpoint was written; ValueError where that was changed since."""
+        found: dict[str, Sum] = {}
+        for name, (size, digest) in seal.get("recorded", {}).items():
+            found[name] = Sum(0, hashlib.sha256()).extend(self.run.path / name, size)
+            if found[name].hash.hexdigest() != digest:
+                raise ValueError(f"{name} was changed since")
+        return found
 
     def resume(self, warn: Callable[[str], None]) -> tuple[dict[str, Any] | None, list[Row]]:
         """The checkpoint to continue from, if there is one, and the evaluations before it."""

@@ -19,7 +19,7 @@ from grokfast.lab.config import RunConfig
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import Row, best, validation
 from grokfast.lab.runs.writer import run_path
-from grokfast.lab.sweep.spec import Objective
+from grokfast.lab.sweep.spec import Objective, is_turned
 from grokfast.lab.tasks.base import Measure
 
 ENOUGH = 4  # complete runs before another is compared with them
@@ -59,13 +59,16 @@ def bound_of(run: Run, objective: Objective) -> Bound:
         case "loss":
             lowest = best(rows, "loss")
             return UNKNOWN if lowest is None else Bound(lowest.value)
+        case _:
+            value = (rows[-1].more or {}).get(objective)
+            return UNKNOWN if value is None else Bound(-value if is_turned(objective) else value)
 
 
 def value_of(run: Run, objective: Objective) -> float:
     """The number to be made smaller; inf where a run has none."""
     rows = run.rows
     bound = bound_of(run, objective) if rows else UNKNOWN
-    if not rows or bound.exact or objective in ("accuracy", "loss"):
+    if not rows or bound.exact or objective not in ("first", "stable", "seconds"):
         return float(bound.value)
     gaps = [gap for _, gap in curve_of(rows, run.level, run.measure)]
     steps = run.loop["steps"] * (1.0 + (min(gaps) if objective == "first" else gaps[-1]))

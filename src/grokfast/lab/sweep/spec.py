@@ -23,7 +23,8 @@ from grokfast.lab.sweep.space import Choices, Dimension, Point, Range, ends
 from grokfast.lab.tasks import TASKS, find_task
 from grokfast.lab.values import tuples
 
-Objective = Literal["stable", "first", "accuracy", "loss", "seconds"]
+Objective = str  # one of these, or the name of a number that the task records with --measures
+OBJECTIVES = ("stable", "first", "accuracy", "loss", "seconds")
 Search = Literal["grid", "tpe"]
 FILE = "sweep.json"
 VERSION = 2  # of sweep.json
@@ -117,10 +118,24 @@ def check(spec: Spec) -> None:
     if not spec.seeds:
         raise ValueError("seeds must be >= 1, got 0")
     check_search(spec)
+    check_objective(spec)
     if spec.objective == "accuracy" and find_task(spec.base.task).measure != "accuracy":
         raise ValueError(f"objective accuracy needs a task with an accuracy, got {spec.base.task}")
     for setting in spec.settings():
         spec.config(Point(setting, spec.seeds[0]))
+
+
+def check_objective(spec: Spec) -> None:
+    known = (*OBJECTIVES, *find_task(spec.base.task).recorded)
+    if spec.objective not in known:
+        raise ValueError(f"objective must be one of {', '.join(known)}, got {spec.objective}")
+    if spec.objective not in OBJECTIVES and not spec.base.get("measures"):
+        raise ValueError(f"objective {spec.objective} needs --measures, got it without")
+
+
+def is_turned(objective: Objective) -> bool:
+    """Whether more is better: such a number is made smaller with its sign turned."""
+    return objective == "accuracy" or any(task.recorded.get(objective, False) for task in TASKS.values())
 
 
 def check_search(spec: Spec) -> None:
@@ -154,7 +169,7 @@ def spec_from_json(data: dict[str, Any]) -> Spec:
     names = spec.base.task, spec.base.get("filter"), spec.base.get("optimizer")
     if not isinstance(names[0], str) or not all(isinstance(name, str | None) for name in names):
         raise ValueError("not a sweep of this version: task, filter and optimizer must be names")
-    if spec.objective not in get_args(Objective) or spec.search not in get_args(Search):
+    if not isinstance(spec.objective, str) or spec.search not in get_args(Search):
         raise ValueError(f"not a sweep of this version: {spec.search}, {spec.objective}")
     return spec
 

@@ -9,7 +9,7 @@ from grokfast.lab.compare.seeds import Bound, Spread, spread_of
 from grokfast.lab.runs.metrics import Best, best
 from grokfast.lab.sweep.objective import UNKNOWN, bound_of
 from grokfast.lab.sweep.space import Point
-from grokfast.lab.sweep.spec import Objective, Spec
+from grokfast.lab.sweep.spec import Objective, Spec, is_turned
 from grokfast.lab.sweep.study import Sweep, Tally
 
 HEADINGS = {
@@ -22,7 +22,7 @@ HEADINGS = {
 
 
 class Standing(NamedTuple):
-    """A setting and the numbers of its runs, by seed, smaller is better: accuracies have their sign turned."""
+    """A setting and the numbers of its runs, by seed, smaller is better: where more is, signs are turned."""
 
     setting: dict[str, Any]
     points: list[Point]
@@ -76,7 +76,9 @@ def heading(spec: Spec) -> str:
     """What settings are ranked by. A run that stops at its level does not show whether it would have stayed there."""
     configs = [spec.config(Point(setting, spec.seeds[0])) for setting in spec.settings()]
     levels = {f"validation {config.task.measure} {config.level:g}" for config in configs}
-    words = HEADINGS[spec.objective].format(level=levels.pop() if len(levels) == 1 else "its level")
+    words = HEADINGS.get(spec.objective, f"final {spec.objective}").format(
+        level=levels.pop() if len(levels) == 1 else "its level"
+    )
     stops = all(config.loop.until is not None and not config.loop.extra_steps for config in configs)
     return words.removesuffix(" for good") if stops else words
 
@@ -96,7 +98,7 @@ def bound_text(bound: Bound, objective: Objective) -> str:
 
 def to_json(standing: Standing, objective: Objective) -> dict[str, Any]:
     """A standing as plain data; where a number is not exact, the true one is above it, or it is not known: null."""
-    sign = -1.0 if objective == "accuracy" else 1.0
+    sign = -1.0 if is_turned(objective) else 1.0
     median = standing.spread.median
     found = [sign * bound.value if math.isfinite(bound.value) else None for bound in (median, *standing.bounds)]
     counts = {name: getattr(standing, name) for name in ("censored", "complete", "pruned", "failed")}

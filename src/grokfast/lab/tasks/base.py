@@ -71,6 +71,7 @@ class TaskConfig(abc.ABC):
     remark: ClassVar[str] = ""  # shown below its table of results
     headline: ClassVar[Headline | None] = None
     further: ClassVar[tuple[Headline, ...]] = ()  # other columns of `more` that tables show
+    recorded: ClassVar[Mapping[str, bool]] = {}  # columns of `more` with --measures, and whether more of it is better
 
     @abc.abstractmethod
     def defaults(self) -> TaskDefaults:

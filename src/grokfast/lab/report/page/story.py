@@ -24,22 +24,24 @@ def story_head(story: Story, run: Run, out: Path) -> str:
         number_arms(story.arms)[story.arms[0].key] if story.arms else PAPER["Grokfast-EMA"], "", (), ()
     ).colour
     return f"""<h1>{title(story)}</h1>
+<p class="lead">A network often learns its examples <b>by heart</b> first and <b>understands</b> the rule behind them much
+later. This is called <i>grokking</i>. Grokfast is a small change to the training that shortens the wait.</p>
 {example(p, run.settings["task"]["train_fraction"])}
 <div class="story" style="--fast: {colour}"><div class="numbers">
-{tile(f"{old.by_heart:,}", "steps", f"until it knows its training half <b>by heart</b> ({old.level:.0%} right)", "")}
-{tile(f"{old.reached:,}", "steps", "until it <b>understands</b>: the same on the half it has never seen", "no filter")}
+{tile(f"{old.by_heart:,}", "steps", f"until it knows the half it was shown <b>by heart</b> ({old.level:.0%} right)", "")}
+{tile(f"{old.reached:,}", "steps", "until it <b>understands</b>: as good on the half it has never seen", "no filter")}
 {fast_tile(story)}
 </div>
 {bars(story)}</div>
 {plot}
-<p class="soft">Share of right answers over training steps; equal distances on the axis are equal factors. Dashed: the
-training half. Solid: the other half. The line without a filter is not from today: it is the archived run
-<code>{escape(old.run)}</code>, which got there after {old.reached:,} steps. {trained_here(story)}</p>
+<p class="soft">Dashed: the half it was shown. Solid: the half it has never seen. Shaded: it knows the answers but not the
+rule. To the right, equal distances are equal factors. The two lines without a filter are not from today: they are the
+archived run <code>{escape(old.run)}</code>. {trained_here(story)}</p>
 <p><b>What does it?</b> A network learns in small steps, each along a <i>gradient</i>. Most of a gradient is jitter that
 changes from step to step; a small part points the same way for a long time. Grokfast keeps a running mean of the
 gradients, the slow part, and adds it to each of them. One line of code attaches it to any optimizer.</p>
-<p><b>To be fair:</b> the network without a filter has no weight decay, as in the paper; with other settings,
-{escape(old.tuned)}, it needs no filter and {escape(old.tuned_steps)}, so tune those first: {link(out)}.</p>"""
+<p><b>To be fair:</b> the slow network has the paper's settings. With better ones, {escape(old.tuned)}, it gets there in
+{escape(old.tuned_steps)} without any filter, so tune those first: {link(out)}.</p>"""
 
 
 def title(story: Story) -> str:
@@ -52,9 +54,9 @@ def title(story: Story) -> str:
 def example(p: int, fraction: float) -> str:
     a, b = 5, p * 4 // 9  # 5 x 43 on a clock of 97 hours
     rounds, rest = divmod(a * b, p)
-    return f"""<p class="lead">The task is a multiplication table on a clock. On a clock of 12 hours, 10 + 5 is 3. This one has
-{p} hours, and the network multiplies: <b class="sum">{a} × {b} = {a * b} = {rounds} × {p} + {rest} → {rest}</b>
-It is shown {"half" if fraction == 0.5 else f"{fraction:.0%}"} of the table and has to find out the rest.</p>"""
+    return f"""<p class="lead">Here it learns to multiply on a clock. With 12 hours, 10 + 5 is 3. With {p} hours:
+<b class="sum"><span>{a} × {b} = {a * b}</span> <span>= {rounds} × {p} + {rest}</span> <span>→ {rest}</span></b>
+It is shown {"half" if fraction == 0.5 else f"{fraction:.0%}"} of the multiplication table and has to work out the rest.</p>"""
 
 
 def tile(number: str, unit: str, text: str, arm: str) -> str:
@@ -76,8 +78,8 @@ def bars(story: Story) -> str:
         return ""
     part = 100 * story.steps / story.archived.reached
     return f"""<div class="bars" role="img" aria-label="{story.archived.reached:,} steps against {story.steps:,}">
-<div class="slow"><span style="width:100%"></span>no filter, {story.archived.reached:,} steps</div>
-<div class="fast"><span style="width:{max(part, 0.5):.2f}%"></span>Grokfast, {story.steps:,} steps</div></div>"""
+<div class="slow"><b>without Grokfast</b><i><span style="width:100%"></span></i></div>
+<div class="fast"><b>with Grokfast</b><i><span style="width:{max(part, 0.5):.2f}%"></span></i></div></div>"""
 
 
 def trained_here(story: Story) -> str:

@@ -6,7 +6,7 @@ shuffles the training half on top of all earlier shuffles.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -26,7 +26,9 @@ from grokfast.lab.tasks.base import (
 from grokfast.lab.tasks.data import DataDir
 from grokfast.lab.tasks.epochs import EpochTask, Examples
 from grokfast.lab.tasks.losses import LOSSES
+from grokfast.lab.tasks.modular.circle import circle_of
 from grokfast.lab.tasks.modular.fast import last_logits
+from grokfast.lab.tasks.modular.measures import RECORDED, measure
 from grokfast.lab.tasks.modular.operations import GROUP, ORDER, Equations, Operation, check_prime, make_equations
 from grokfast.lab.tasks.modular.transformer import Decoder
 
@@ -39,6 +41,7 @@ class ModularConfig(PaperConfig):
     """Modular arithmetic and S5 by a small transformer."""
 
     step_seconds: ClassVar[float] = 0.027
+    recorded: ClassVar[Mapping[str, bool]] = RECORDED
     remark: ClassVar[str] = (
         "Weight decay differs between the paper's arms. Long runs are chaotic: rounding moves the baseline's crossing."
     )
@@ -56,6 +59,7 @@ class ModularConfig(PaperConfig):
     batch_size: int = setting(512, "equations per step; the last batch of an epoch may be smaller", learning=True)
     loss: Literal["cross-entropy", "stablemax"] = setting("cross-entropy", "what is minimised", learning=True)
     fast: bool = setting(True, "the same function with shared prefixes; rounding differs from the plain model")
+    measures: bool = setting(False, "record what is inside the network at each evaluation, which takes much longer")
     compile: bool = setting(False, "compile the fast path: for long runs, the first step takes half a minute")
 
     def __post_init__(self) -> None:
@@ -70,6 +74,8 @@ class ModularConfig(PaperConfig):
             raise ValueError(f"label_noise must be in [0, 1], got {self.label_noise}")
         if self.operation not in GROUP:
             check_prime(self.p)
+        if self.measures:
+            circle_of(self.operation, self.p)  # refuses operations that have none
         if self.compile and not self.fast:
             raise ValueError("compile must be False where fast is, got True")
 
@@ -132,6 +138,7 @@ class ModularTask(EpochTask[Decoder]):
             "train": add_noise(train, config, self.symbols, seed).to(self.device),
             "val": val.to(self.device),
         }
+        self.circle = circle_of(config.operation, config.p) if config.measures else None
         self.order = torch.arange(size)  # all shuffles so far
         self._logits: Callable[[Tensor, Tensor], Tensor] = self._fast if config.fast else self._plain
         self._step = torch.compile(self._loss, dynamic=False) if config.compile else self._loss
@@ -156,7 +163,8 @@ class ModularTask(EpochTask[Decoder]):
             loss += mean * len(answer)
             correct += right_answers
         size = self.splits[split].shape[1]
-        return Evaluation(float(loss) / size, float(correct) / size)
+        more = None if self.circle is None or split == "train" else measure(self, self.circle)
+        return Evaluation(float(loss) / size, float(correct) / size, more)
 
     def _loss(self, left: Tensor, right: Tensor, answer: Tensor) -> tuple[Tensor, Tensor]:
         logits = self._logits(left, right)  # (batch, vocabulary)
