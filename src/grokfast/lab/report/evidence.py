@@ -15,6 +15,7 @@ from grokfast.lab.config import LoopConfig
 from grokfast.lab.duel.arms import FILTER_KNOBS
 from grokfast.lab.duel.outcome import Result, verdicts
 from grokfast.lab.report.curves import band
+from grokfast.lab.report.when import Outcome
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import shorten
 from grokfast.lab.values import tuples
@@ -22,7 +23,6 @@ from grokfast.lab.values import tuples
 FILE = Path(__file__).with_name("evidence.json")
 DIGITS = 4  # of an accuracy
 PLAIN, FILTERED = "adamw", {f"adamw+{name}": name for name in FILTER_KNOBS}  # arms that advice is drawn from
-Outcome = tuple[dict[str, Any], list[Result]]  # a duel and what its arms took
 
 
 class Archived(NamedTuple):
@@ -100,8 +100,12 @@ def to_text(archived: Archived) -> str:
 def load() -> Archived:
     """The evidence that is shipped with the package."""
     values: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
-    tasks = {task: Evidence(*map(to_tuned, arms), text) for task, (*arms, text) in values["tuned_tasks"].items()}
-    return Archived(**values | {"tuned_tasks": tasks})
+    tasks = {task: to_evidence(*found) for task, found in values.pop("tuned_tasks").items()}
+    return Archived(**values, tuned_tasks=tasks)
+
+
+def to_evidence(plain: list[Any], filtered: list[Any], verdict: str) -> Evidence:
+    return Evidence(to_tuned(plain), to_tuned(filtered), verdict)
 
 
 def to_tuned(data: list[Any]) -> Tuned:
