@@ -5,7 +5,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints
 LAB := .venv/.lab
 READY := .venv/.ready
 
-.PHONY: demo test lint results bench soak clean
+.PHONY: demo test lint results docs bench soak clean
 
 $(LAB): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -30,6 +30,9 @@ lint: $(READY)
 
 results: $(LAB)  ## write docs/results.md, its figures, the README's answer and the demo's evidence, from results/ alone
 	$(BIN)/grokfast results results -o docs/results.md --summary README.md --evidence src/grokfast/lab/report/evidence.json
+
+docs: $(READY)  ## build the documentation site into site/; a broken link or a page that nothing links to is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 bench: $(READY)  ## ratios against peers and against the memory limit
 	$(BIN)/python benchmarks/filters.py
