@@ -72,12 +72,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def section(source: str, heading: str) -> str:
     """What stands below a heading of a file, up to the next heading."""
-    found = re.search(
-        rf"^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)", (ROOT / source).read_text(), re.MULTILINE | re.DOTALL
-    )
-    if found is None:
-        raise ValueError(f"{source} has no heading {heading!r}")
-    return found[1].strip()
+    below = re.compile(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)", flags=re.MULTILINE | re.DOTALL)
+    if found := below.search((ROOT / source).read_text()):
+        return found[1].strip()
+    raise ValueError(f"{source} has no heading {heading!r}")
 
 
 def relink(text: str, source: str, here: str, url: str) -> str:
