@@ -32,7 +32,7 @@ results: $(LAB)  ## write docs/results.md, its figures, the README's answer and 
 	$(BIN)/grokfast results results -o docs/results.md --summary README.md --evidence src/grokfast/lab/report/evidence.json
 
 docs: $(READY)  ## build the documentation site into site/; a broken link or a page that nothing links to is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(READY)  ## ratios against peers and against the memory limit
 	$(BIN)/python benchmarks/filters.py
