@@ -6,7 +6,7 @@ LAB := .venv/.lab
 RELEASE := .venv/.release
 READY := .venv/.ready
 
-.PHONY: help demo test lint results notebook bench soak dist clean
+.PHONY: help demo test lint results docs notebook bench soak dist clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ results: $(LAB)  ## write docs/results.md and docs/verdicts.md, their figures, t
 
 notebook: $(LAB)  ## run examples/researcher.py cell by cell and write it as a notebook
 	$(BIN)/python tools/notebook.py examples/researcher.py examples/researcher.ipynb
+
+docs: $(READY)  ## build the documentation site into site/; a broken link or a page that nothing links to is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(READY)  ## ratios against peers and against the memory limit
 	$(BIN)/python benchmarks/filters.py

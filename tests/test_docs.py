@@ -1,13 +1,18 @@
-"""Every Python block of README and docs runs as it stands, page by page, and every relative link leads somewhere."""
+"""README and docs: Python blocks run as they stand, commands are understood, links lead somewhere, names exist."""
 
 import importlib.util
 import os
+import pkgutil
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from grokfast.lab.commands.cli import build_parser
+from grokfast.lab.paper.experiments import EXPERIMENTS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -78,7 +83,9 @@ PAGES_WITH_CODE = [page for page in PAGES if script(page.read_text()).strip()]
 
 
 def test_the_pages_have_code() -> None:
-    assert {"README.md", "docs/howto.md", "docs/hosts/optax.md"} <= {name(page) for page in PAGES_WITH_CODE}
+    assert {"README.md", "docs/howto.md", "docs/howto/moving.md", "docs/hosts/optax.md"} <= {
+        name(page) for page in PAGES_WITH_CODE
+    }
 
 
 @pytest.mark.parametrize("page", PAGES_WITH_CODE, ids=name)
@@ -112,3 +119,65 @@ def test_relative_links_lead_to_files_and_headings(page: Path) -> None:
 def test_extras_are_installed_by_one_form_of_command(page: Path) -> None:
     for what in re.findall(r"pip install ([^`\n]+)", page.read_text()):
         assert re.fullmatch(r'\.|"grokfast\[\w+\]"', what.strip()), f"{name(page)}: pip install {what}"
+
+
+def test_every_page_is_linked_from_another_one() -> None:
+    linked = {
+        (page.parent / link.partition("#")[0]).resolve()
+        for page in PAGES
+        for link in LINK.findall(prose(page.read_text()))
+        if link.partition("#")[0] not in ("", page.name)
+    }
+    assert {name(page) for page in PAGES} - {"README.md", "CHANGELOG.md"} <= {
+        str(target.relative_to(ROOT)) for target in linked if target.is_relative_to(ROOT)
+    }
+
+
+# Commands -----------------------------------------------------------------------------------------------------------
+
+
+def understood(command: str) -> None:
+    words = shlex.split(command)[1:]
+    build_parser(words).parse_args(words)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_command_is_understood(page: Path) -> None:
+    lines = page.read_text().splitlines()
+    shell = [lines[n].partition("  #")[0] for language, ns in fences(page.read_text()) if language == "sh" for n in ns]
+    for command in shell:
+        if command.startswith("grokfast ") and ".py:" not in command:  # that code is not here
+            understood(command)
+
+
+def test_a_command_that_does_not_exist_is_not_understood() -> None:
+    with pytest.raises(SystemExit):
+        understood("grokfast reproduce --fig1")
+
+
+# The paper in code --------------------------------------------------------------------------------------------------
+
+PAPER = (ROOT / "docs" / "paper.md").read_text()
+
+
+def test_every_name_of_the_paper_page_exists() -> None:
+    names = re.findall(r"`((?:grokfast|torch)\.[\w.]+)`", PAPER)
+    assert len(names) > 20
+    for dotted in names:
+        pkgutil.resolve_name(dotted)
+
+
+def test_every_file_of_the_paper_page_exists() -> None:
+    files = re.findall(r"`((?:src|tests)/[^`]+)`", PAPER)
+    assert files
+    assert all((ROOT / file).exists() for file in files)
+
+
+def test_the_paper_page_has_every_experiment() -> None:
+    assert set(re.findall(r"`grokfast reproduce (\w[\w-]*)`", PAPER)) == {e.name for e in EXPERIMENTS}
+
+
+@pytest.mark.parametrize("command", sorted(set(re.findall(r"`(grokfast [^`]+)`", PAPER))))
+def test_every_command_of_the_paper_page_is_understood(command: str) -> None:
+    if not command.endswith("--help"):
+        understood(command)

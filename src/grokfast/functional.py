@@ -38,7 +38,7 @@ def gradfilter_ema(
     Returns:
         The average of each parameter by name, for the next call. Plain tensors: `torch.save` them.
 
-    Example:
+    Examples:
         >>> model, averages = nn.Linear(2, 1), None
         >>> model(torch.ones(1, 2)).sum().backward()
         >>> averages = gradfilter_ema(model, grads=averages, alpha=0.98, lamb=2.0)
@@ -74,7 +74,7 @@ def gradfilter_ma(
         The window of each parameter by name, for the next call: the state of `grokfast.MA`, tensors and an int, ready
         for `torch.save`. The deques of the paper's listing would cost O(window_size) per step.
 
-    Example:
+    Examples:
         >>> model = nn.Linear(2, 1)
         >>> model(torch.ones(1, 2)).sum().backward()
         >>> windows = gradfilter_ma(model, window_size=1, lamb=5.0)

@@ -7,7 +7,26 @@ from typing import Protocol
 
 
 class Trigger(Protocol):
-    """Anything that tells when the second stage begins and keeps its progress in one integer."""
+    """Anything that tells when the second stage begins and keeps its progress in one integer.
+
+    Attributes:
+        streak: the progress. Checkpoints save it, and loading one sets it.
+
+    Examples:
+        >>> class Plateau:
+        ...     streak = 0  # evaluations without a better loss
+        ...     best = float("inf")
+        ...     def observe(self, loss):
+        ...         self.streak, self.best = (0, loss) if loss < self.best else (self.streak + 1, self.best)
+        ...     @property
+        ...     def fired(self):
+        ...         return self.streak >= 2
+        >>> plateau: Trigger = Plateau()  # for grokfast.attach(..., start=plateau)
+        >>> for loss in (1.0, 0.5, 0.5, 0.6):
+        ...     plateau.observe(loss)
+        >>> plateau.fired
+        True
+    """
 
     streak: int
 
@@ -32,7 +51,7 @@ class Saturation:
         streak: number of observations in a row that lie beyond the level.
         observations: number of observations so far.
 
-    Example:
+    Examples:
         >>> saturated = Saturation(above=0.99, patience=2)
         >>> [saturated.observe(accuracy) for accuracy in (0.5, 0.995, 0.98, 0.99, 1.0, 0.3)]
         [False, False, False, False, True, True]
@@ -59,6 +78,7 @@ class Saturation:
 
     @property
     def fired(self) -> bool:
+        """Whether the level has been held long enough."""
         return self.streak >= self.patience
 
     def __repr__(self) -> str:

@@ -58,7 +58,7 @@ def attach(
     To resume, attach, then load: an optimizer that loads without the filter attached casts the filter's state to the
     dtype of the parameters.
 
-    Example:
+    Examples:
         >>> import grokfast, torch
         >>> model = torch.nn.Linear(2, 1)
         >>> optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)

@@ -34,7 +34,22 @@ class Attachment:
     """The handle of a filter on an optimizer. `attach` makes it.
 
     Attributes:
-        optimizer, start, nonfinite: as given to `attach`.
+        optimizer: the optimizer that it filters for.
+        start: as given to `attach`.
+        nonfinite: as given to `attach`.
+
+    Examples:
+        >>> import grokfast, torch
+        >>> model = torch.nn.Linear(2, 1)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> handle = grokfast.attach(optimizer, grokfast.EMA(alpha=0.98, lamb=2.0))
+        >>> model(torch.ones(1, 2)).sum().backward()
+        >>> optimizer.step()
+        >>> handle.step, handle.active
+        (1, True)
+        >>> handle.slow(model.weight)
+        tensor([[1., 1.]])
+        >>> handle.remove()
     """
 
     def __init__(

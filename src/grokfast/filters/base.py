@@ -23,7 +23,17 @@ Init = Literal["first", "zero"]
 
 
 class Slow(NamedTuple):
-    """The slow part of many gradients, kept unscaled: `scale * tensors[i]` belongs to gradient i."""
+    """The slow part of many gradients, kept unscaled: `scale * tensors[i]` belongs to gradient i.
+
+    Attributes:
+        tensors: one for each gradient.
+        scale: a factor of all of them.
+
+    Examples:
+        >>> slow = Slow([torch.tensor([6.0])], scale=1 / 3)  # the sum of three gradients, whose mean is the slow part
+        >>> slow.tensors[0] * slow.scale
+        tensor([2.])
+    """
 
     tensors: list[Tensor]
     scale: float
@@ -61,6 +71,31 @@ class Filter(abc.ABC):
     Attributes:
         lamb: gain of the slow part.
         slow_only: replace the gradient by the slow part instead of adding to it (the paper's Q1 ablation).
+
+    Examples:
+        A filter of your own that adds lamb times the previous gradient:
+
+        >>> @dataclasses.dataclass(frozen=True, kw_only=True)
+        ... class Previous(Filter):
+        ...     lamb: float = 1.0
+        ...     slow_only: bool = False
+        ...     def new_state(self, grad):
+        ...         return {"now": torch.zeros_like(grad), "before": torch.zeros_like(grad)}
+        ...     def advance(self, grads, states, count):
+        ...         for grad, state in zip(grads, states):
+        ...             state["before"].copy_(state["now"])
+        ...             state["now"].copy_(grad)
+        ...         return Slow([state["before"] for state in states], scale=1.0)
+        ...     def slow(self, state, count):
+        ...         return state["before"]
+        ...     def sections(self):
+        ...         return [([0.0, 1.0], [1.0])]
+        >>> previous = Previous(lamb=10.0)
+        >>> state = previous.new_state(torch.zeros(1))
+        >>> for count, grad in enumerate([torch.tensor([1.0]), torch.tensor([2.0])]):
+        ...     previous.update([grad], [state], count)
+        >>> grad
+        tensor([12.])
     """
 
     lamb: float
@@ -127,7 +162,7 @@ class Filter(abc.ABC):
             of: `"h"` for the slow part with its gain, H(w); `"1+h"` for the gradient that the optimizer receives,
                 1 + H(w), or H(w) alone for a slow-only filter.
 
-        Example:
+        Examples:
             >>> from grokfast import EMA
             >>> abs(EMA(alpha=0.98, lamb=2.0).frequency_response(0.0, of="1+h")).item()
             3.0

@@ -31,7 +31,7 @@ class EMA(Filter):
             `torch.bfloat16` halves the memory. It is rounded up or down at random, so that small changes count on
             average; the random numbers depend on the number of gradients seen, so a resumed run repeats them.
 
-    Example:
+    Examples:
         >>> grad = torch.ones(3)
         >>> ema = EMA(alpha=0.98, lamb=2.0)
         >>> ema.update([grad], [ema.new_state(grad)], 0)

@@ -32,7 +32,7 @@ class FIR(Filter):
         slow_only: use lamb * slow instead of g + lamb * slow.
         init: `"first"` starts as if the first gradient had always been there, `"zero"` from zeros.
 
-    Example:
+    Examples:
         >>> fir, grad = FIR([0.5, 0.5], lamb=1.0), torch.ones(1)
         >>> fir.update([grad], [fir.new_state(grad)], 0)
         >>> grad
@@ -124,7 +124,7 @@ class IIR(Recursive):
         slow_only: use lamb * slow instead of g + lamb * slow.
         init: `"first"` starts as if the first gradient had always been there, `"zero"` from zeros.
 
-    Example:
+    Examples:
         >>> ema, grad = IIR([0.02], [1.0, -0.98], lamb=2.0), torch.ones(1)
         >>> ema.update([grad], [ema.new_state(grad)], 0)
         >>> grad
@@ -173,7 +173,7 @@ class Butterworth(Recursive):
 
     Needs scipy (`pip install "grokfast[design]"`).
 
-    Example:
+    Examples:
         >>> round(Butterworth(2, 0.05).cutoff_frequency(), 6)
         0.05
     """

@@ -34,7 +34,7 @@ class MA(Filter):
         window_dtype: dtype of the stored window, None for the state's dtype. `torch.bfloat16` halves the memory;
             each stored gradient is then rounded to 8 bits of mantissa.
 
-    Example:
+    Examples:
         >>> ma, grad = MA(window_size=2, lamb=1.0), torch.ones(1)
         >>> state = ma.new_state(grad)
         >>> ma.update([grad], [state], 0)   # fills the window

@@ -57,7 +57,7 @@ class GrokfastCallback(Callback):
     Attributes:
         handles: one handle from `grokfast.attach` per filtered optimizer; empty until `fit` starts.
 
-    Example:
+    Examples:
         >>> import grokfast
         >>> from grokfast.integrations.lightning import GrokfastCallback
         >>> callback = GrokfastCallback(grokfast.EMA(alpha=0.98, lamb=2.0))  # Trainer(callbacks=[callback])

@@ -51,12 +51,14 @@ def grokfast_optimizer(
     Args:
         choice: an optimizer class and its arguments, e.g. `Trainer.get_optimizer_cls_and_kwargs(args)` for the choice
             of the training arguments.
-        filter, start, nonfinite: as in `grokfast.attach`.
+        filter: what to add to the gradients, e.g. `grokfast.EMA(alpha=0.98, lamb=2.0)`.
+        start: the step or the trigger that starts the filter, as in `grokfast.attach`.
+        nonfinite: what to do when a gradient holds an inf or a NaN, as in `grokfast.attach`.
 
     Returns:
         An optimizer class and its arguments.
 
-    Example:
+    Examples:
         >>> filtered = grokfast_optimizer((torch.optim.AdamW, {"lr": 1e-3}), grokfast.EMA(alpha=0.98, lamb=2.0))
         >>> # Trainer(model, args, optimizer_cls_and_kwargs=filtered, ...)
     """
@@ -83,13 +85,20 @@ class GrokfastCallback(TrainerCallback):
     up to (1 + lamb) * max_grad_norm.
 
     Args:
-        filter, start, nonfinite: as in `grokfast.attach`.
+        filter: what to add to the gradients, e.g. `grokfast.EMA(alpha=0.98, lamb=2.0)`.
+        start: the step or the trigger that starts the filter, as in `grokfast.attach`.
+        nonfinite: what to do when a gradient holds an inf or a NaN, as in `grokfast.attach`.
         log_every: add `handle.metrics()` to the Trainer's logs every N steps, None for never; computing them
             waits for the device.
         clip_norm: run the filter first, then clip to this norm, > 0. Needs `max_grad_norm=0`.
 
     Attributes:
         handle: the handle from `grokfast.attach`; None until training begins.
+
+    Examples:
+        >>> import grokfast
+        >>> from grokfast.integrations.transformers import GrokfastCallback
+        >>> callback = GrokfastCallback(grokfast.EMA(alpha=0.98, lamb=2.0))  # Trainer(..., callbacks=[callback])
     """
 
     def __init__(

@@ -15,10 +15,19 @@ from grokfast.optax.trees import all_finite, as_real, increment, map_grads, mix,
 
 
 class EMAState(NamedTuple):
-    """State of `ema`."""
+    """State of `ema`.
 
-    seen: jax.Array  # number of gradients
-    slow: Any  # like the parameters, in float32 at least
+    Attributes:
+        seen: number of gradients.
+        slow: the average, like the parameters, in float32 at least.
+
+    Examples:
+        >>> ema(alpha=0.98).init(jnp.zeros(2))
+        EMAState(seen=Array(0, dtype=int32), slow=Array([0., 0.], dtype=float32))
+    """
+
+    seen: jax.Array
+    slow: Any
 
 
 def ema(
@@ -43,7 +52,7 @@ def ema(
     Returns:
         A transformation to chain before an optimizer.
 
-    Example:
+    Examples:
         >>> import grokfast.optax, jax.numpy as jnp, optax
         >>> optimizer = optax.chain(grokfast.optax.ema(alpha=0.98, lamb=2.0), optax.sgd(1.0))
         >>> params = jnp.zeros(3)

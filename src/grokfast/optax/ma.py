@@ -16,12 +16,23 @@ from grokfast.optax.trees import all_finite, increment, map_grads, mix, zeros_of
 
 
 class MAState(NamedTuple):
-    """State of `ma`. The trees are like the parameters, in float32 at least."""
+    """State of `ma`. The trees are like the parameters, in float32 at least.
 
-    seen: jax.Array  # number of gradients
-    window: Any  # (window_size, ...), a ring; the slot to write next holds no valid gradient
-    rest: Any  # sum of the window_size - 1 newest gradients
-    fresh: Any  # sum of the gradients written in this lap of the ring
+    Attributes:
+        seen: number of gradients.
+        window: (window_size, ...), a ring; the slot to write next holds no valid gradient.
+        rest: sum of the window_size - 1 newest gradients.
+        fresh: sum of the gradients written in this lap of the ring.
+
+    Examples:
+        >>> ma(window_size=3).init(jnp.zeros(2)).window.shape
+        (3, 2)
+    """
+
+    seen: jax.Array
+    window: Any
+    rest: Any
+    fresh: Any
 
 
 class Ring(NamedTuple):
@@ -64,7 +75,7 @@ def ma(
     Returns:
         A transformation to chain before an optimizer.
 
-    Example:
+    Examples:
         >>> import grokfast.optax, jax.numpy as jnp
         >>> ma = grokfast.optax.ma(window_size=2, lamb=1.0)
         >>> grads, state = ma.update(jnp.ones(1), ma.init(jnp.zeros(1)))   # fills the window

@@ -58,7 +58,7 @@ def power(signals: Floats, *, segment: int = SEGMENT, reference: Floats | None =
         segment: steps per segment; the frequencies are multiples of 1 / segment.
         reference: signals of the same shape by whose powers to divide instead.
 
-    Example:
+    Examples:
         >>> wave = np.sin(2 * np.pi * 0.125 * np.arange(512))[:, None]
         >>> frequency, density = power(wave, segment=256)
         >>> float(frequency[density.argmax()]), round(float(density.sum()) / 256, 6)

@@ -104,7 +104,7 @@ def ab(
         seed: the first tuning seed.
         folder: keeps the runs, so that a call that was interrupted continues.
 
-    Example:
+    Examples:
         >>> def train_fn(settings, seed, report):
         ...     for step in range(10, 101, 10):
         ...         if report(step, step * settings["speed"] / 100):

@@ -38,7 +38,18 @@ class RunError(Exception):
 
 
 class Run:
-    """A run directory, read. `level` judges it at another level than its own, `end` up to another step."""
+    """A run directory, read.
+
+    Args:
+        path: the directory.
+        level: judge the run at another level than its own.
+        end: judge the run as if it had ended at this step.
+
+    Examples:
+        >>> run = Run(Path("runs/not-there-yet"))
+        >>> run.name, run.status, run.rows
+        ('not-there-yet', 'incomplete', [])
+    """
 
     def __init__(self, path: Path, *, level: float | None = None, end: int | None = None) -> None:
         self.path, self._level, self.end = path, level, end
@@ -47,10 +58,12 @@ class Run:
 
     @property
     def name(self) -> str:
+        """The name of the directory."""
         return self.path.name
 
     @property
     def status(self) -> Status:
+        """Complete once it has a summary."""
         return "complete" if (self.path / "summary.json").exists() else "incomplete"
 
     @cached_property
@@ -73,6 +86,7 @@ class Run:
 
     @property
     def task(self) -> str:
+        """The name of its task."""
         return self.settings["task"]["name"]
 
     @property
@@ -92,6 +106,7 @@ class Run:
 
     @property
     def weight_decay(self) -> float:
+        """The weight decay of its optimizer."""
         return self.settings["optim"]["weight_decay"]
 
     @property
@@ -195,7 +210,12 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def load_runs(directory: str | Path = "runs") -> list[Run]:
-    """All runs below a directory, oldest first; none where there is no such directory yet."""
+    """All runs below a directory, oldest first; none where there is no such directory yet.
+
+    Examples:
+        >>> for run in load_runs("not/there/yet"):  # usually "runs"
+        ...     print(run.name, run.status, run.crossing().step)
+    """
     if Path(directory).is_file():
         raise RunError(f"{directory} must be a directory of runs, got a file")
     found = [path.parent for path in Path(directory).glob("*/config.json") if not path.parent.name.startswith(".")]

@@ -71,7 +71,7 @@ class ParityBatch(Examples):
 class ParityTask(EpochTask[nn.Sequential]):
     """Points, their parities, and the MLP that learns them.
 
-    Example:
+    Examples:
         >>> task = ParityTask(ParityConfig(n=5, k=2, train_points=8, val_points=8, width=4))
         >>> signs, answer = task.splits["val"].signs, task.splits["val"].answer
         >>> bool(((signs[:, task.places].prod(1) > 0).long() == answer).all())

@@ -63,7 +63,7 @@ def copy_padding(state: Tensor, count: int) -> Tensor:
 def plan(starts: Sequence[int], positions: int) -> list[Segment]:
     """The segments with the least work, so many steps times so many rows and CALL for each, that read every review.
 
-    Example:
+    Examples:
         >>> plan([450, 300, 500], 500)
         [Segment(begin=0, end=300, rows=1), Segment(begin=300, end=500, rows=4)]
     """

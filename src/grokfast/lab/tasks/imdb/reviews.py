@@ -103,7 +103,7 @@ def parse_archive(path: Path) -> list[Review]:
 def split_words(text: str, *, stop_words: bool) -> list[str]:
     """Words in lower case, without digits and punctuation, and without stop words if those are to go.
 
-    Example:
+    Examples:
         >>> split_words("It's the 2nd-best film.<br />I don't cry", stop_words=True)
         ['ndbest', 'filmbr', 'dont', 'cry']
     """

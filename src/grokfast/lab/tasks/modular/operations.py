@@ -33,7 +33,7 @@ def make_equations(operation: Operation, *, p: int = 97, with_zero: bool = False
         p: modulus, a prime; S5 does not use it.
         with_zero: keep y = 0 in `multiply`. The paper's text leaves nothing out, the released code does.
 
-    Example:
+    Examples:
         >>> equations = make_equations("multiply", p=97)
         >>> len(equations.left), equations.symbols
         (9312, 97)

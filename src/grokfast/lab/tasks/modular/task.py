@@ -116,7 +116,7 @@ class ModularBatch(Examples):
 class ModularTask(EpochTask[Decoder]):
     """The equations of one operation, split at random, and the transformer that learns them.
 
-    Example:
+    Examples:
         >>> task = ModularTask(ModularConfig(p=7, width=16), seed=0)
         >>> loss, correct = task.loss(task.next_batch())
         >>> task.evaluate("val").accuracy
