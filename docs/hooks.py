@@ -1,5 +1,6 @@
 """Hooks of the documentation site (mkdocs.yml): pages made of files outside docs/, and links that lead out of docs/."""
 
+import ast
 import posixpath
 import re
 from pathlib import Path
@@ -44,8 +45,10 @@ def page_of(source: str) -> str:
 
 
 def opening(script: Path) -> str:
-    """The first paragraph of a script's docstring."""
-    return " ".join(script.read_text().split('"""')[1].split("\n\n")[0].split())
+    """The first paragraph of a script's docstring; of a notebook, which has none, its title."""
+    text = script.read_text()
+    found = ast.get_docstring(ast.parse(text)) or text.split("# # ")[1]
+    return " ".join(re.split(r"\n#?\n", found)[0].split())
 
 
 def expand(nav: Any, pages: list[str]) -> Any:

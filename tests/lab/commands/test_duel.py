@@ -176,7 +176,10 @@ def test_a_duel_that_cannot_be_run_leaves_no_trace(more: list[str], message: str
 
 def test_a_regime_without_tuning_takes_no_range(call: Call, tmp_path: Path) -> None:
     more = ["--regime", "paper", "--range", "lr=0.1:1", "--duel-dir", str(tmp_path / "duel")]
-    assert "regime paper tunes nothing, got the range lr=0.1:1" in call(*words(*more, arms=["adam", "adam+ema"]))[2]
+    assert (
+        "regime paper tunes nothing: no range must be given, got lr=0.1:1"
+        in call(*words(*more, arms=["adam", "adam+ema"]))[2]
+    )
 
 
 def test_one_arm_is_no_duel(call: Call) -> None:

@@ -104,7 +104,7 @@ def test_a_run_that_fails_is_named_at_the_end(tmp_path: Path, call: Call, monkey
     code, _, err = call("reproduce", "fig1", "--quick", *flags(tmp_path))
     assert code == 1
     assert [line.split(": ")[-1] for line in err.splitlines()] == ["out of luck"] * 2
-    assert err.startswith("grokfast: failed: modmul-baseline-wd0-s0")
+    assert err.startswith("grokfast: failed: modmul-p7-width16-baseline-wd0-s0")
 
 
 def stop(*args: Any) -> bool:

@@ -45,6 +45,12 @@ def test_the_verdicts_are_what_the_kept_duels_say(tmp_path: Path) -> None:
     assert pictures == {path.name for path in (ROOT / "docs" / "figures").glob("duel-*")}, "remove the others"
 
 
+def test_the_leaderboard_is_what_the_archived_runs_say(tmp_path: Path) -> None:
+    written = tmp_path / "leaderboard.md"
+    assert main(["leaderboard", "--results", str(EVIDENCE), "-o", str(written)]) == 0
+    assert written.read_text() == (ROOT / "docs" / "leaderboard.md").read_text(), "grokfast leaderboard"
+
+
 def test_the_readme_says_what_the_archived_runs_say() -> None:
     page = (ROOT / "README.md").read_text()
     assert put_between(page, summary_block(load_judged([EVIDENCE], None), load_kept([EVIDENCE]))) == page, (

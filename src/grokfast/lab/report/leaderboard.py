@@ -55,9 +55,15 @@ Not run here. These are numbers of their authors, with settings, seeds and grids
 class Entry(NamedTuple):
     """One setting: its runs of each operation that count, by seed."""
 
-    name: str
-    config: RunConfig
     runs: dict[str, list[Run]]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.runs["multiply"][0].settings
+
+    @property
+    def name(self) -> str:
+        return method_name(self.settings)
 
     @property
     def complete(self) -> bool:
@@ -75,15 +81,31 @@ class Entry(NamedTuple):
 def leaderboard_page(runs: Iterable[Run]) -> str:
     """The rules, the table, and what is missing from entries that are not complete."""
     entries = find_entries(runs)
-    whole = sorted((e for e in entries if e.complete), key=lambda entry: spread_of(entry.steps("multiply")).order)
+    whole = ranked(entries)
     parts = [RULES, "## Entries", "", table(whole) if whole else "None yet.", ""]
-    commands = [f"# {i}: {e.name}\n{command_line(e.config)}" for i, e in enumerate(whole, 1)]
+    commands = [f"# {i}: {e.name}\n{command_line(usual_config(e))}" for i, e in enumerate(whole, 1)]
     parts += (
         ["Train an entry (`--operation` and `--seed` vary):", "", "```sh", *commands, "```", ""] if commands else []
     )
     waiting = [f"- {entry.name}: {missing_text(entry)}" for entry in entries if entry.begun and not entry.complete]
     parts += ["## Not complete", "", *waiting, ""] if waiting else []
     return "\n".join([*parts, REPORTS, as_markdown(reported_lines()), ""])
+
+
+def ranked(entries: Iterable[Entry]) -> list[Entry]:
+    """Those that count, the fastest on multiply first."""
+    return sorted((e for e in entries if e.complete), key=lambda entry: spread_of(entry.steps("multiply")).order)
+
+
+def leader_text(runs: Iterable[Run]) -> str | None:
+    """The first entry in a sentence; None where there is none."""
+    found = ranked(find_entries(runs))
+    if not found:
+        return None
+    first, steps = found[0], spread_of(found[0].steps("multiply"))
+    how = "without a filter" if first.settings["filter"] is None else "with a filter"
+    took = f"{steps.median} steps ({steps.interval}, {steps.count} seeds)"
+    return f"**The fastest setting on the leaderboard works {how}**: {first.name}, {took} on multiplication."
 
 
 def reported_lines() -> list[list[str]]:
@@ -102,11 +124,7 @@ def find_entries(runs: Iterable[Run]) -> list[Entry]:
             key = setting_key(run.settings)
             found.setdefault(key, {}).setdefault(run.settings["task"]["operation"], []).append(run.judged_at(LEVEL))
     chosen = [{operation: choose(members)[0] for operation, members in each.items()} for each in found.values()]
-    return [
-        Entry(method_name(c["multiply"][0].settings), usual_config(c["multiply"][0]), c)
-        for c in chosen
-        if c.get("multiply")
-    ]
+    return [Entry(each) for each in chosen if each.get("multiply")]
 
 
 def counts(run: Run) -> bool:
@@ -123,8 +141,9 @@ def setting_key(settings: dict[str, Any]) -> str:
     return json.dumps({k: v for k, v in flat.items() if k not in ("task.operation", "task.fast")}, sort_keys=True)
 
 
-def usual_config(run: Run) -> RunConfig:
+def usual_config(entry: Entry) -> RunConfig:
     """The configuration of an entry with the first fresh seed; its optimizer must be known here."""
+    run = entry.runs["multiply"][0]
     return dataclasses.replace(run.config, loop=dataclasses.replace(run.config.loop, seed=TUNING_SEED + 1))
 
 

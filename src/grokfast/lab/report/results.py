@@ -31,6 +31,7 @@ from grokfast.lab.compare.seeds import Arm, by_task
 from grokfast.lab.paper.evidence import COMPARED_AT
 from grokfast.lab.paper.experiments import Experiment
 from grokfast.lab.paper.published import arms_of, find_arm, request_key
+from grokfast.lab.report.leaderboard import leader_text
 from grokfast.lab.report.markdown import as_markdown, grid_text, in_shell, line_up, links, provenance
 from grokfast.lab.report.pictures import picture_name
 from grokfast.lab.report.when import Outcomes, advice
@@ -129,7 +130,7 @@ def summary_block(runs: Sequence[Run], outcomes: Outcomes) -> str:
     found = [finding for finding in findings(in_order(runs)) if finding.in_short]
     texts = [f"**{finding.verdict}.** {finding.text}" for finding in found[:1]]
     texts += [f"{finding.verdict}." for finding in found[1:]]
-    lines = [fill(f"- {text}", "  ") for text in advice(outcomes)]
+    lines = [fill(f"- {text}", "  ") for text in (*advice(outcomes), leader_text(runs)) if text]
     return "\n\n".join([*([fill(" ".join(texts))] if texts else []), "\n".join(lines), summary_table(runs)])
 
 
