@@ -53,11 +53,11 @@ class View(NamedTuple):
         return float((self.losses[self.train] == 0).float().mean())
 
     def restricted_loss(self, key: Sequence[int]) -> float:
-        """Of all pairs, with these frequencies alone."""
+        """The loss over all pairs, with these frequencies alone."""
         return float(cross_entropy(restricted(self.logits, self.circle, key), self.target))
 
     def excluded_loss(self, frequency: int) -> float:
-        """Of the training pairs, without this frequency."""
+        """The loss over the training pairs, without this frequency."""
         part = excluded(self.logits, self.circle, frequency)
         return float(cross_entropy(part[self.train], self.target[self.train]))
 
