@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 from grokfast.lab import filters
 from grokfast.lab.compare.seeds import Bound, choose, seconds_of, spread_of, steps_of
-from grokfast.lab.config import RunConfig, experiment_key
+from grokfast.lab.config import experiment_key
 from grokfast.lab.duel.outcome import samples_of
 from grokfast.lab.duel.verdict import median_interval
 from grokfast.lab.paper.reported import REPORTED
 from grokfast.lab.report.markdown import as_markdown
-from grokfast.lab.request import command_line
+from grokfast.lab.request import request_line, request_of
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.tasks.modular.task import ModularConfig
 
@@ -83,7 +83,7 @@ def leaderboard_page(runs: Iterable[Run]) -> str:
     entries = find_entries(runs)
     whole = ranked(entries)
     parts = [RULES, "## Entries", "", table(whole) if whole else "None yet.", ""]
-    commands = [f"# {i}: {e.name}\n{command_line(usual_config(e))}" for i, e in enumerate(whole, 1)]
+    commands = [f"# {i}: {e.name}\n{repeat_line(e)}" for i, e in enumerate(whole, 1)]
     parts += (
         ["Train an entry (`--operation` and `--seed` vary):", "", "```sh", *commands, "```", ""] if commands else []
     )
@@ -141,10 +141,11 @@ def setting_key(settings: dict[str, Any]) -> str:
     return json.dumps({k: v for k, v in flat.items() if k not in ("task.operation", "task.fast")}, sort_keys=True)
 
 
-def usual_config(entry: Entry) -> RunConfig:
-    """The configuration of an entry with the first fresh seed; its optimizer must be known here."""
-    run = entry.runs["multiply"][0]
-    return dataclasses.replace(run.config, loop=dataclasses.replace(run.config.loop, seed=TUNING_SEED + 1))
+def repeat_line(entry: Entry) -> str:
+    """The command of an entry with the first fresh seed; its optimizer must be known here."""
+    config = entry.runs["multiply"][0].config
+    # The usual number of threads depends on the machine, and the page must not.
+    return request_line(request_of(config).having(seed=TUNING_SEED + 1, threads=config.loop.threads))
 
 
 def method_name(settings: dict[str, Any]) -> str:
