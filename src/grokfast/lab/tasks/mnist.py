@@ -30,6 +30,7 @@ from grokfast.lab.tasks.base import (
 )
 from grokfast.lab.tasks.data import DataDir, DataError, Source, digest, locate, read_bytes
 from grokfast.lab.tasks.epochs import EpochTask, Examples
+from grokfast.lab.tasks.linear import run_layers
 
 CLASSES, PIXELS, IMAGES = 10, 28 * 28, 70_000
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
@@ -136,7 +137,7 @@ class MnistTask(EpochTask[nn.Sequential]):
         return torch.randperm(len(self.order), generator=torch.Generator().manual_seed(seed))
 
     def loss(self, batch: MnistBatch) -> tuple[Tensor, Tensor]:
-        outputs = self.model(batch.images)  # (batch, 10)
+        outputs = run_layers(self.model, batch.images)  # (batch, 10)
         correct = (outputs.detach().argmax(1) == batch.labels).sum()
         if self.config.loss == "cross-entropy":
             return cross_entropy(outputs, batch.labels), correct

@@ -19,8 +19,9 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding, linear
+from torch.nn.functional import embedding
 
+from grokfast.lab.tasks.linear import linear, run_layers
 from grokfast.lab.tasks.modular.lookup import ROWS, look_up
 from grokfast.lab.tasks.modular.transformer import Block, Decoder
 
@@ -37,7 +38,7 @@ def last_logits(model: Decoder, left: Tensor, right: Tensor) -> Tensor:
         x = middle_block(block, x, len(xs), left, model.heads)
     if len(blocks) > 1:
         x = last_block(blocks[-1], x, len(xs), left, model.heads)
-    return model.head(model.ln(x))
+    return linear(model.ln(x), model.head.weight)
 
 
 def first_block(model: Decoder, xs: Tensor, left: Tensor, right: Tensor, *, last: bool) -> Tensor:
@@ -146,5 +147,5 @@ def average(weights: Tensor, values: Sequence[Tensor]) -> Tensor:
 
 def finish(block: Block, residual: Tensor, attended: Tensor) -> Tensor:
     """What follows attention in a block, row by row."""
-    x = residual + block.attn.out_proj(attended)
-    return x + block.mlp(block.ln_2(x))
+    x = residual + linear(attended, block.attn.out_proj.weight, block.attn.out_proj.bias)
+    return x + run_layers(block.mlp, block.ln_2(x))

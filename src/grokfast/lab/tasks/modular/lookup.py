@@ -12,8 +12,9 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding_bag, gelu, linear
+from torch.nn.functional import embedding_bag, gelu
 
+from grokfast.lab.tasks.linear import linear
 from grokfast.lab.tasks.modular.transformer import Block
 
 ROWS = 1024  # computed at once: what is between two layers stays in the cache
@@ -69,8 +70,8 @@ def finish_sums(block: Block, sums: Tensor) -> Tensor:
     norm, (first, second) = block.ln_2, mlp_layers(block)
     x, hidden = sums.split([second.out_features, first.out_features], 1)
     scale = torch.native_layer_norm(x, norm.normalized_shape, None, None, norm.eps)[2]  # 1 / deviation, (rows, 1)
-    shift = linear(norm.bias, first.weight, first.bias)
-    return x + second(gelu(torch.addcmul(shift, hidden, scale)))
+    shift = first(norm.bias)
+    return x + linear(gelu(torch.addcmul(shift, hidden, scale)), second.weight, second.bias)
 
 
 def mlp_layers(block: Block) -> tuple[nn.Linear, nn.Linear]:
