@@ -102,6 +102,12 @@ def test_at_equal_weight_decay_the_cause_of_a_gain_is_seen(tmp_path: Path, match
     assert f"On MNIST the gain comes from {cause}: Grokfast takes 20 steps" in said
 
 
+def test_the_larger_part_of_a_gain_names_its_cause(tmp_path: Path) -> None:
+    steps = {"Baseline": 100, "Grokfast": 20, "Baseline, decay of Grokfast": 30}
+    said = verdicts(*(arm(tmp_path, name, step, task="mnist") for name, step in steps.items()))
+    assert "On MNIST most of the gain comes from weight decay: Grokfast takes 20 steps" in said
+
+
 @pytest.mark.parametrize(
     ("matched", "words"),
     [(9.0, "the gain comes from the filter"), (1.0, "the gain comes from weight decay, not from the filter")],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -205,7 +206,8 @@ def matched_steps(tasks: Tasks) -> Finding | None:
     took = f"Grokfast takes {taken(fast)}, the baseline {taken(base)}; in the paper {' and '.join(numbers)}"
     same = f"At the weight decay of Grokfast, {matched.runs[0].weight_decay:g}, no filter takes {taken(matched)}"
     gain, real = judge(fast.steps(), base.steps()), judge(fast.steps(), matched.steps())
-    words = cause_of_gain("MNIST", gain, real)
+    sizes = [math.log(arm.steps().median.value) for arm in (base, matched, fast)]
+    words = cause_of_gain("MNIST", gain, real, sizes)
     return Finding(words, f"{took}. {same}.", in_short=True)
 
 
@@ -221,17 +223,24 @@ def matched_values(tasks: Tasks, task: str) -> Finding | None:
     high = what == "accuracy"
     name = {"imdb": "IMDb", "qm9": "QM9"}[task]
     gain, real = judge_means(fast[1], base[1], high=high), judge_means(fast[1], matched[1], high=high)
-    words = cause_of_gain(name, gain, real)
+    words = cause_of_gain(name, gain, real, [pair[1].mean or 0.0 for pair in (base, matched, fast)])
     values = f"The best validation {what} is {value(fast)} with Grokfast and {value(base)} without"
     same = f"{value(matched)} without a filter at the weight decay of Grokfast, {matched[0].runs[0].weight_decay:g}"
     return Finding(words, f"{values}; it is {same}.", in_short=True)
 
 
-def cause_of_gain(name: str, gain: Verdict, real: Verdict) -> str:
-    """Where a gain over the baseline comes from: `real` is the verdict at equal weight decay."""
+def cause_of_gain(name: str, gain: Verdict, real: Verdict, sizes: Sequence[float]) -> str:
+    """Where a gain over the baseline comes from: `real` is the verdict at equal weight decay.
+
+    `sizes` are those of the baseline, of the baseline at the weight decay of Grokfast, and of Grokfast.
+    """
     if gain != "better":
         return f"On {name} we see no clear gain"
-    return f"On {name} the gain comes from {'the filter' if real == 'better' else 'weight decay, not from the filter'}"
+    if real != "better":
+        return f"On {name} the gain comes from weight decay, not from the filter"
+    base, matched, fast = sizes
+    most = abs(base - matched) > abs(matched - fast)
+    return f"On {name} {'most of the gain comes from weight decay' if most else 'the gain comes from the filter'}"
 
 
 def compared_arms(tasks: Tasks, task: str) -> tuple[Arm, Arm, Arm] | None:
