@@ -23,7 +23,7 @@ PAGES = {
 SOURCES = {page: source for source, page in PAGES.items()}
 FENCE = re.compile(r"(^```.*?^```$)", flags=re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
-INCLUDE = re.compile(r"<!-- include (\S+): (.+?) -->.*?<!-- /include -->", flags=re.DOTALL)
+INCLUDE = re.compile(r"<!-- include (the table of )?(\S+): (.+?) -->.*?<!-- /include -->", flags=re.DOTALL)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -70,7 +70,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Make links within the repository links within the site, and fill in sections of other pages."""
     here, url = page.file.src_uri, config.repo_url or ""
     text = relink(markdown, SOURCES.get(here, f"docs/{here}"), here, url)
-    return INCLUDE.sub(lambda match: relink(section(match[1], match[2]), match[1], here, url), text)
+
+    def fill(match: re.Match[str]) -> str:
+        found = section(match[2], match[3])
+        return relink(table(found) if match[1] else found, match[2], here, url)
+
+    return INCLUDE.sub(fill, text)
 
 
 def section(source: str, heading: str) -> str:
@@ -79,6 +84,11 @@ def section(source: str, heading: str) -> str:
     if found := below.search((ROOT / source).read_text()):
         return found[1].strip()
     raise ValueError(f"{source} has no heading {heading!r}")
+
+
+def table(text: str) -> str:
+    """The rows of the tables in a text, without what stands around them."""
+    return "\n".join(line for line in text.splitlines() if line.startswith("|"))
 
 
 def relink(text: str, source: str, here: str, url: str) -> str:

@@ -161,6 +161,10 @@ def test_a_new_page_of_a_folder_is_in_the_navigation(hooks: ModuleType) -> None:
     assert hooks.expand(nav, pages) == [{"How to": ["howto.md", {"Frameworks": ["hosts/README.md", "hosts/new.md"]}]}]
 
 
+def test_a_table_can_be_included_without_the_text_around_it(hooks: ModuleType) -> None:
+    assert hooks.table("before\n\n| a |\n| - |\n| b |\n\nafter") == "| a |\n| - |\n| b |"
+
+
 def test_including_a_section_that_is_gone_is_an_error(hooks: ModuleType) -> None:
     with pytest.raises(ValueError, match="no heading 'Gone'"):
         hooks.section("README.md", "Gone")

@@ -36,7 +36,7 @@ def gradfilter_ema(
         lamb: gain of the average, >= 0.
 
     Returns:
-        The average of each parameter by name, for the next call. Plain tensors: `torch.save` them.
+        The average of each parameter by name, for the next call. `torch.save` can save it.
 
     Examples:
         >>> model, averages = nn.Linear(2, 1), None
@@ -71,8 +71,8 @@ def gradfilter_ma(
         warmup: leave gradients as they are until the window is full.
 
     Returns:
-        The window of each parameter by name, for the next call: the state of `grokfast.MA`, tensors and an int, ready
-        for `torch.save`. The deques of the paper's listing would cost O(window_size) per step.
+        The window of each parameter by name, for the next call. `torch.save` can save it. It is the state of
+        `grokfast.MA`, not a deque as in the paper's listing, so a step costs the same for every window size.
 
     Examples:
         >>> model = nn.Linear(2, 1)

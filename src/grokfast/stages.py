@@ -32,7 +32,7 @@ class Trigger(Protocol):
 
     @property
     def fired(self) -> bool:
-        """True once the second stage has begun, for ever."""
+        """True once the second stage has begun, and from then on."""
         ...
 
 
@@ -40,7 +40,7 @@ class Saturation:
     """Fires when an observed training metric has stayed beyond a level for `patience` observations in a row.
 
     Give exactly one of `above` (for an accuracy) and `below` (for a loss), and call `observe` whenever the metric
-    is known, say once per epoch. Once fired it stays fired.
+    is known, for example once per epoch. Once fired it stays fired.
 
     Args:
         above: the level that an increasing metric must reach.

@@ -49,8 +49,7 @@ def attach(
     on the same gradients would amplify them again.
 
     Returns:
-        A handle: `remove()`, `enabled`, `apply()`, `state`, `slow(p)`, `memory_bytes`, `resumed`, `skipped`,
-        `metrics()`.
+        The handle of the filter: see `grokfast.Attachment`.
 
     A param group may override the filter's values at any time by its keys `grokfast_lamb` and `grokfast_alpha`;
     `grokfast=False` switches the filter off for the group and freezes its state.

@@ -147,8 +147,8 @@ class Attachment:
         `grokfast/ratio` is |lamb slow| / |g| and `grokfast/cosine` the cosine between g and slow, from the filter's
         state and the current gradients: call it before `zero_grad()`. The same per param group as
         `grokfast/group0/ratio`, and with `detail=True` per parameter by name. Not a number where there is no gradient.
-        `grokfast/active`, `grokfast/steps` and `grokfast/skipped` are numbers too. Under FSDP2 they are those of this
-        rank's shards.
+        `grokfast/active`, `grokfast/steps` and `grokfast/skipped` are numbers too. Under FSDP2 each rank measures its
+        own shards.
         """
         check_bool("detail", detail)
         done = self._done

@@ -14,7 +14,7 @@ from grokfast.filters.base import Filter
 
 
 class Tuning:
-    """The filter of each parameter: that of its param group, or none."""
+    """The filter of each parameter, as its param group says, or none."""
 
     def __init__(self, filter: Filter, chosen: Iterable[Tensor] | None = None) -> None:
         self.filter = filter

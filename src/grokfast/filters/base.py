@@ -143,7 +143,7 @@ class Filter(abc.ABC):
         return False
 
     def update_gated(self, grads: list[Tensor], states: list[State], gate: Gate) -> None:
-        """`update` for a step that the device may discard, without a look from the host."""
+        """`update` for a step that the device may discard. The host does not wait for it."""
         raise NotImplementedError(f"{type(self).__name__} needs to know on the host whether a step is discarded")
 
     def is_ready(self, count: int) -> bool:

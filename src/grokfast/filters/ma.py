@@ -20,9 +20,9 @@ from grokfast.filters.response import Section, window_half_power_frequency
 class MA(Filter):
     """Amplify slow gradients by the mean of the last `window_size` gradients.
 
-    A ring buffer holds the window and a running total its sum, so that a step costs the same for every window
-    size. A running total collects rounding errors for ever. So a second total starts from zero with each lap of the
-    ring and replaces the first at its end: an error lasts two windows at most.
+    A ring buffer holds the window and a running total holds its sum, so a step costs the same for every window size.
+    The running total collects rounding errors. So a second total starts from zero with each lap of the ring and
+    replaces the first at its end: an error lasts two windows at most.
 
     Args:
         window_size: number of gradients averaged, >= 1; takes the memory of `window_size + 2` gradients.

@@ -1,7 +1,7 @@
 """The filters as Optax transformations: g <- g + lamb lowpass(g), anywhere in a chain.
 
 One `update` is one step and runs inside `jit`. If any gradient is inf or NaN, the step leaves the state and the
-gradients as they are, like `grokfast.attach`. torch is not needed.
+gradients as they are, like `grokfast.attach` with `nonfinite="skip"`. torch is not imported.
 """
 
 try:
