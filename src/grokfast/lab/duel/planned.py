@@ -38,11 +38,12 @@ TUNED = Planned("modmul", flags="--steps 2000")  # where the filter has to show 
 PLANNED = (
     Planned("modmul", "paper", "adam"),  # the paper's optimizer; its baseline has no decay, its EMA a coupled 0.005
     TUNED,
-    Planned("modmul", "no-decay"),
+    # These get there after a thousand steps or so, and an evaluation takes as long as several steps.
+    Planned("modmul", "no-decay", flags="--eval-every 20"),
     Planned("modmul", "small-batch"),
-    Planned("modmul", "little-data"),
-    Planned("modmul", "noise"),
-    # Both get there after some 500 steps, so their usual grids would be coarse.
+    Planned("modmul", "little-data", flags="--eval-every 20"),
+    Planned("modmul", "noise", flags="--eval-every 20"),
+    # Both get there after some 500 steps or sooner, so their usual grids would be coarse.
     Planned("mnist", flags="--eval-every 20"),
     Planned("parity", flags="--eval-every 10"),
 )
