@@ -16,7 +16,7 @@ from grokfast.lab.runs.directory import Run, RunError
 
 def add(parser: argparse.ArgumentParser) -> None:
     add_chosen_runs(parser)
-    add_out(parser, "results", "directory of the copies; those that are there are left alone", "DIR")
+    add_out(parser, "results", "directory of the copies; existing copies are kept", "DIR")
 
 
 def run(args: argparse.Namespace) -> int:

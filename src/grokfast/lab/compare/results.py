@@ -9,7 +9,7 @@ from grokfast.lab.compare.seeds import has_diverged, steps_of
 from grokfast.lab.config import experiment_key
 from grokfast.lab.paper.published import published_of
 from grokfast.lab.runs.describe import readable_runs
-from grokfast.lab.runs.directory import Run, RunError
+from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import best
 
 
@@ -39,12 +39,4 @@ def result(run: Run) -> dict[str, str]:
 
 def comparable_runs(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     """The runs that can be compared, and a line on each other one: of another version, or damaged."""
-    readable, lost = readable_runs(runs)
-    kept: list[Run] = []
-    for run in readable:
-        try:
-            _ = result(run), experiment_key(run.settings)
-            kept.append(run)
-        except (RunError, ValueError, TypeError, KeyError, AttributeError, OSError) as error:
-            lost.append(f"{run.name} cannot be shown: {error or type(error).__name__}")
-    return kept, lost
+    return readable_runs(runs, result, lambda run: experiment_key(run.settings))

@@ -71,7 +71,7 @@ def choose(runs: Iterable[Run]) -> tuple[list[Run], list[tuple[Run, str]]]:
     """The runs of one experiment that count, in the order of the seeds, and the others with the reason."""
     best: dict[int, Run] = {}
     rest: list[tuple[Run, str]] = []
-    for run in sorted((run for run in runs if run.rows), key=worth, reverse=True):
+    for run in sorted((run for run in runs if run.rows), key=preference, reverse=True):
         seed = run.loop["seed"]
         if seed in best:
             rest.append((run, f"no: another run of seed {seed} does"))
@@ -79,11 +79,11 @@ def choose(runs: Iterable[Run]) -> tuple[list[Run], list[tuple[Run, str]]]:
             best[seed] = run
     longest = max((last_step(run) for run in best.values()), default=0)
     ordered = [run for _, run in sorted(best.items())]
-    rest += [(run, "no: too short") for run in ordered if not says_something(run, longest)]
-    return [run for run in ordered if says_something(run, longest)], rest
+    rest += [(run, "no: too short") for run in ordered if not is_informative(run, longest)]
+    return [run for run in ordered if is_informative(run, longest)], rest
 
 
-def says_something(run: Run, longest: int) -> bool:
+def is_informative(run: Run, longest: int) -> bool:
     """Whether a run crossed, never will, or was run long enough to count beside the longest."""
     return run.crossing().step is not None or has_diverged(run) or 2 * last_step(run) >= longest
 
@@ -93,7 +93,7 @@ def has_diverged(run: Run) -> bool:
     return bool(rows) and not math.isfinite(rows[-1].train_loss)
 
 
-def worth(run: Run) -> tuple[bool, int, int]:
+def preference(run: Run) -> tuple[bool, int, int]:
     """A complete run before one that is not; then the larger budget, however early it stopped at its level."""
     rows = run.rows
     return run.status == "complete", run.loop["steps"] if run.status == "complete" else last_step(run), len(rows)
@@ -126,7 +126,7 @@ def check_level(level: float, measures: Sequence[str]) -> None:
 
 
 def at_one_level(runs: Sequence[Run], level: float | None = None) -> list[Run]:
-    """The same runs of one task, all judged at one level: the given one, else their own, else that of the task."""
+    """The same runs of one task, all judged at one level: the given one, else their own, else their task's."""
     own = {run.level for run in runs}
     if level is None and len(own) > 1:
         level = runs[0].judged_by_task

@@ -1,4 +1,4 @@
-"""The duels that we want a verdict of: whether EMA helps the usual optimizer, in six regimes and on three tasks."""
+"""The duels that we want a verdict on: whether EMA helps the usual optimizer, in six regimes and on three tasks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Planned(NamedTuple):
         return " ".join(filter(None, words))
 
 
-TUNED = Planned("modmul", flags="--steps 2000")  # where the filter has to show that it is worth anything
+TUNED = Planned("modmul", flags="--steps 2000")  # the test that matters most for the filter
 PLANNED = (
     Planned("modmul", "paper", "adam"),  # the paper's optimizer; its baseline has no decay, its EMA a coupled 0.005
     TUNED,
@@ -42,7 +42,7 @@ PLANNED = (
     Planned("modmul", "small-batch"),
     Planned("modmul", "little-data"),
     Planned("modmul", "noise"),
-    # Both get there after some 500 steps, so their usual grids would be coarse.
+    # Both reach their level after some 500 steps, so their usual evaluation grids would be coarse.
     Planned("mnist", flags="--eval-every 20"),
     Planned("parity", flags="--eval-every 10"),
 )
