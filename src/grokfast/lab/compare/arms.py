@@ -7,7 +7,7 @@ from typing import Any
 
 from grokfast.lab import filters
 from grokfast.lab.compare.results import table_of
-from grokfast.lab.compare.seeds import Arm, Mean, held, make_arms, mean, spread
+from grokfast.lab.compare.seeds import Arm, Mean, held, make_arms, mean, seconds_of, spread_of, steps_of
 from grokfast.lab.config import to_json
 from grokfast.lab.paper.evidence import TWO_STAGES
 from grokfast.lab.paper.experiments import ABLATIONS, SLOW_ONLY, Experiment
@@ -56,7 +56,7 @@ def arm_columns(arm: Arm, arms: Sequence[Arm]) -> dict[str, str]:
         f"steps to {run.level:g}": str(arm.steps()),
         "paper: steps": paper["paper: steps"],
         "at it in the 500 steps after": held_text(arm.runs),
-        "for good": str(spread([run.crossing("stable") for run in watched_runs(arm.runs)])),
+        "for good": str(spread_of([steps_of(run, "stable") for run in watched_runs(arm.runs)])),
         "final accuracy": mean(run.rows[-1].val_accuracy for run in whole).text(3),
         "best accuracy": best_text(whole, "accuracy"),
         "paper: accuracy": paper["paper: accuracy"],
@@ -138,9 +138,9 @@ def steps_to_best_of(arm: Arm, arms: Sequence[Arm]) -> str:
         return ""
     best_of_seed = {run.loop["seed"]: best(run.rows, run.measure) for run in whole_runs(base.runs)}
     targets = [(run, best_of_seed.get(run.loop["seed"])) for run in arm.runs]
-    found = [run.judged_at(target.value).crossing() for run, target in targets if target is not None]
+    found = [steps_of(run.judged_at(target.value)) for run, target in targets if target is not None]
     few = f" [{len(found)} of {len(arm.runs)} runs]" if 0 < len(found) < len(arm.runs) else ""
-    return str(spread(found)) + few
+    return str(spread_of(found)) + few
 
 
 # The short table ----------------------------------------------------------------------------------------------------
@@ -233,8 +233,8 @@ def published_costs(arm: Arm) -> dict[str, str]:
 
 def run_costs(run: Run) -> tuple[float | None, ...]:
     """Seconds to the level, milliseconds per step, memory in megabytes: of the process and of the filter."""
-    rows, summary, step = run.rows, run.summary or {}, run.crossing().step
-    seconds = next((row.seconds for row in rows if row.step == step), None)
+    rows, summary, taken = run.rows, run.summary or {}, seconds_of(run)
+    seconds = taken.value if taken.exact else None
     latency = 1e3 * rows[-1].seconds / rows[-1].step
     sizes = (summary.get(key) for key in ("peak_memory_bytes", "filter_bytes"))
     return seconds, latency, *(None if size is None else size / 2**20 for size in sizes)

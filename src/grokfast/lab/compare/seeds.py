@@ -22,7 +22,7 @@ from grokfast.lab.compare.names import disambiguate
 from grokfast.lab.config import experiment_key
 from grokfast.lab.paper.published import PaperArm, find_arm
 from grokfast.lab.runs.directory import Run
-from grokfast.lab.runs.metrics import Crossing, Kind, reaches
+from grokfast.lab.runs.metrics import Kind, reaches
 
 
 class Arm(NamedTuple):
@@ -200,19 +200,14 @@ def seconds_of(run: Run, kind: Kind = "first") -> Bound:
     return Bound(next(row.seconds for row in rows if row.step == step))
 
 
-def spread(crossings: Sequence[Crossing]) -> Spread:
-    """Median and range of steps over seeds.
+def spread_of(found: Sequence[Bound]) -> Spread:
+    """Median and range of numbers, some of which may be lower bounds.
 
-    >>> str(spread([Crossing(90, 100), Crossing(190, 200), Crossing(400, None)]))
+    >>> str(spread_of([Bound(100), Bound(200), Bound(400, False)]))
     '200 (100 to > 400)'
-    >>> str(spread([Crossing(10, 20), Crossing(99, None)]))
+    >>> str(spread_of([Bound(20), Bound(99, False)]))
     '> 59 (20 to > 99)'
     """
-    return spread_of([Bound(c.after, False) if c.step is None else Bound(c.step) for c in crossings])
-
-
-def spread_of(found: Sequence[Bound]) -> Spread:
-    """Median and range of numbers, some of which may be lower bounds."""
     if not found:
         return Spread(Bound(math.inf, False), Bound(math.inf, False), Bound(math.inf, False), 0, 0)
     middle = statistics.median([bound.value for bound in found])
