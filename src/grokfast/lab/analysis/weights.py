@@ -62,7 +62,7 @@ def products_by_model(runs: Sequence[Run]) -> list[Products]:
     """The products of the complete runs that kept weights; those of one model and seed, which share axes, together."""
     alike: dict[tuple[str, int], list[Run]] = {}
     for run in runs:
-        if has_weights(run) and run.summary is not None and not run.summary.get("diverged"):
+        if has_weights(run) and run.status == "complete" and not run.diverged:
             alike.setdefault((repr(run.settings["task"]), run.loop["seed"]), []).append(run)
     found: list[Products] = []
     for members in alike.values():

@@ -89,7 +89,7 @@ def train_one(run: Run, begin: Callable[[Watcher], Outcome], steps: int, args: a
 def result_line(run: Run) -> str:
     """The result of a complete run in one line."""
     found, summary = describe(run), run.summary or {}
-    parts = ["diverged"] if summary["diverged"] else []
+    parts = ["diverged"] if run.diverged else []
     if found["val_accuracy"] is None:
         parts.append(f"best validation loss {cell(found['best_val_loss'])}")
     else:

@@ -85,12 +85,7 @@ def choose(runs: Iterable[Run]) -> tuple[list[Run], list[tuple[Run, str]]]:
 
 def is_informative(run: Run, longest: int) -> bool:
     """Whether a run crossed, never will, or was run long enough to count beside the longest."""
-    return run.crossing().step is not None or has_diverged(run) or 2 * last_step(run) >= longest
-
-
-def has_diverged(run: Run) -> bool:
-    rows = run.rows
-    return bool(rows) and not math.isfinite(rows[-1].train_loss)
+    return run.crossing().step is not None or run.diverged or 2 * last_step(run) >= longest
 
 
 def preference(run: Run) -> tuple[bool, int, int]:
@@ -189,14 +184,14 @@ def steps_of(run: Run, kind: Kind = "first") -> Bound:
     crossing = run.crossing(kind)
     if crossing.step is not None:
         return Bound(crossing.step)
-    return Bound(math.inf if has_diverged(run) else crossing.after, False)
+    return Bound(math.inf if run.diverged else crossing.after, False)
 
 
 def seconds_of(run: Run, kind: Kind = "first") -> Bound:
     """How many seconds a run takes to its level, up to the evaluation that shows it."""
     step, rows = run.crossing(kind).step, run.rows
     if step is None:
-        return Bound(math.inf if has_diverged(run) else rows[-1].seconds, False)
+        return Bound(math.inf if run.diverged else rows[-1].seconds, False)
     return Bound(next(row.seconds for row in rows if row.step == step))
 
 

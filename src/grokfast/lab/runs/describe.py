@@ -17,7 +17,7 @@ State = Literal["complete", "diverged", "running", "incomplete"]
 def state_of(run: Run) -> State:
     """The status of a run for a person: also whether a process trains it now, and whether its loss is not finite."""
     if run.status == "complete":
-        return "diverged" if (run.summary or {}).get("diverged") else "complete"
+        return "diverged" if run.diverged else "complete"
     return "running" if is_locked(run.path / "lock") else "incomplete"
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import math
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -129,6 +130,12 @@ class Run:
             except (ValueError, TypeError, KeyError, lzma.LZMAError) as error:
                 raise RunError(f"{path} is damaged: {error}") from error
         return [row for row in self._known[1] if self.end is None or row.step <= self.end]
+
+    @property
+    def diverged(self) -> bool:
+        """Whether its loss is not finite any more."""
+        rows = self.rows
+        return bool(rows) and not math.isfinite(rows[-1].train_loss)
 
     @property
     def summary(self) -> dict[str, Any] | None:
