@@ -15,11 +15,12 @@ import torch
 from tiny import tiny
 from torch import Tensor
 
-from grokfast.lab.config import RunConfig, fingerprint
+from grokfast.lab.config import RunConfig
 from grokfast.lab.paper.published import arms_of
 from grokfast.lab.request import resolve
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import Row
+from grokfast.lab.runs.names import fingerprint
 from grokfast.lab.runs.writer import create_run, open_for_writing
 from grokfast.lab.tasks.qm9.gdb9 import TARGETS
 from grokfast.lab.training.loop import summarize

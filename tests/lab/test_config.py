@@ -11,8 +11,9 @@ import pytest
 from tiny import SIZES, tiny
 
 from grokfast.lab import tasks
-from grokfast.lab.config import RunConfig, experiment_key, fingerprint, flatten, from_json, title, to_json
+from grokfast.lab.config import RunConfig, experiment_key, flatten, from_json, to_json
 from grokfast.lab.request import ask, resolve
+from grokfast.lab.runs.names import fingerprint, title
 from grokfast.lab.tasks.base import setting
 from grokfast.lab.tasks.modular.task import ModularConfig
 
@@ -127,4 +128,3 @@ def test_titles_say_filter_stage_decay_and_seed() -> None:
 
 def test_titles_say_operation_modulus_and_width_where_they_are_unusual() -> None:
     assert title(tiny(operation="divide")) == "modmul-divide-p7-width16-baseline-wd0-s0"
-    assert title(tiny(operation="divide"), with_task=False) == "modmul-baseline-wd0-s0"

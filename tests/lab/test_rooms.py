@@ -14,7 +14,7 @@ FILES = sorted(LAB.rglob("*.py"))
 # A room may import itself and the rooms after it.
 ORDER = ("commands", "report", "duel", "sweep", "compare", "analysis", "training", "runs", "paper", "tasks", "ground")
 NEIGHBOURS = {("compare", "analysis"), ("paper", "ground"), ("tasks", "ground"), ("ground", "tasks")}
-GROUND = {"config", "filters", "optimizers", "own_code", "request", "values"}  # modules on the ground floor of lab/
+GROUND = {"config", "filters", "own_code", "request", "values"}  # modules on the ground floor of lab/
 NEVER = {("compare", "training"), ("analysis", "training"), ("report", "training"), ("runs", "paper")}
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
+import inspect
 import json
 import math
 import re
@@ -17,8 +17,7 @@ import torch
 
 import grokfast
 from grokfast.lab import filters, tasks
-from grokfast.lab.optimizers import OPTIMIZERS, check_option
-from grokfast.lab.own_code import is_own_code
+from grokfast.lab.own_code import find_class, is_own_code
 from grokfast.lab.tasks.base import TaskConfig, setting
 from grokfast.lab.values import Pairs, tuples
 
@@ -30,8 +29,7 @@ MuonParams = Literal["all", "matrices", "hidden"]
 # Where a run was computed, how often it was saved and what it was allowed; none changes its result.
 INCIDENTAL = ("checkpoint_seconds", "data_dir", "memory_limit")
 LARGEST = 2**63  # random streams and tensors count up to here
-NAMED = {"operation": "", "p": "p", "width": "width"}  # what the name of a run says of its task, after these letters
-MANY = 1024  # threads, evaluations or snapshots per decade: more of them are a mistake
+MANY = 1024  # threads, evaluations or snapshots per decade: more is a mistake
 FUSED = ("adam", "adamw", "muon")  # optimizers with a fused kernel on every device
 
 
@@ -42,11 +40,11 @@ def by_task(help: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimConfig:
-    """Optimizer, and what rival methods add to it"""
+    """Optimizer and rival methods"""
 
-    optimizer: str = by_task("one of torch's, or a class by path, pytorch_optimizer:Lion say")
+    optimizer: str = by_task("one of torch's by name, or a class by path, such as pytorch_optimizer:Lion")
     lr: float = by_task("learning rate")
-    weight_decay: float = by_task("weight decay; the paper's arms differ in it")
+    weight_decay: float = by_task("weight decay; it differs between the paper's arms")
     betas: tuple[float, ...] = by_task("betas of the Adam family")
     momentum: float = setting(0.0, "momentum of sgd")
     nesterov: bool = setting(False, "Nesterov momentum for sgd")
@@ -55,11 +53,12 @@ class OptimConfig:
     fused: bool = by_task("use the optimizer's fused kernel, which rounds differently (default: with fast paths)")
     optimizer_option: Pairs = setting((), "another argument of the optimizer's class; repeatable")
     muon_params: MuonParams = setting(
-        "matrices", "what muon takes: all matrices, those that are no tables, or the hidden ones; adamw takes the rest"
+        "matrices",
+        "what muon trains: all matrices, all but embedding tables, or hidden ones; adamw trains the rest",
     )
-    companion_lr: float | None = setting(None, "learning rate of what muon leaves to adamw (default: the same)")
-    companion_decay: float | None = setting(None, "weight decay of what muon leaves to adamw (default: the same)")
-    row_norm: float | None = setting(None, "clip rows of matrices to this norm after each step; they start there")
+    companion_lr: float | None = setting(None, "learning rate of adamw beside muon (default: the same)")
+    companion_decay: float | None = setting(None, "weight decay of adamw beside muon (default: the same)")
+    row_norm: float | None = setting(None, "clip rows of matrices to this norm after each step; rows begin there")
     perp_grad: bool = setting(False, "use only the part of each gradient that is orthogonal to its weights")
     equal_grad: bool = setting(False, "give the gradients of MLP matrices equal singular values, U S V' -> U V'")
     late_decay: float | None = setting(None, "add this times |w|^2 to the loss once training has saturated")
@@ -77,10 +76,10 @@ class LoopConfig:
     eval_log: int | None = setting(None, "evaluate this many times per decade of steps instead")
     checkpoint_seconds: float = setting(30.0, "seconds between checkpoints; does not influence the result")
     device: str = by_task("cpu, cuda, mps, or auto for the best available (default: auto)")
-    threads: int = by_task("CPU threads; their number changes the rounding (default: as torch finds)")
+    threads: int = by_task("CPU threads; their number changes the rounding (default: torch's choice)")
     snapshots: int | None = setting(None, "keep the weights this many times per decade of steps, for trajectories")
     gradients: int | None = setting(None, "record the gradients of about this many scalars at every step, for spectra")
-    memory_limit: float | None = setting(None, "gigabytes of memory that the run may need (default: what is free)")
+    memory_limit: float | None = setting(None, "gigabytes of memory that the run may use (default: all that is free)")
     data_dir: str | None = setting(
         None, "directory of the data sets (default: $GROKFAST_DATA, else a cache that they are downloaded to)"
     )
@@ -107,6 +106,65 @@ class RunConfig:
     def level(self) -> float:
         """Where this run counts as having generalised."""
         return self.task.defaults().level if self.loop.until is None else self.loop.until
+
+
+# Optimizers ---------------------------------------------------------------------------------------------------------
+
+# Torch's. One by path, `package:Class` or `my.py:Class`, needs no line: it gets the task's learning rate and decay, and
+# keeps its own betas and momentum unless they are given.
+OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "sgd": torch.optim.SGD,
+    "nadam": torch.optim.NAdam,
+    "muon": torch.optim.Muon,
+    "radam": torch.optim.RAdam,
+    "adamax": torch.optim.Adamax,
+    "rmsprop": torch.optim.RMSprop,
+    "adagrad": torch.optim.Adagrad,
+}
+KEYWORDS = ("betas", "momentum", "nesterov")  # settings that some optimizers have and others do not
+FLAGS = ("lr", "weight_decay", "fused", *KEYWORDS)  # these have flags of their own and are no options
+
+
+def find_optimizer(name: str) -> type[torch.optim.Optimizer]:
+    """The class of that name; a class by path is imported and known from then on."""
+    return find_class(name, OPTIMIZERS, torch.optim.Optimizer, "optimizer")
+
+
+def parameters_of(name: str) -> dict[str, Any]:
+    """What the constructor of a known optimizer takes by name, with the defaults."""
+    found = inspect.signature(OPTIMIZERS[name]).parameters.values()
+    return {p.name: p.default for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+
+
+def keywords_of(name: str) -> set[str]:
+    """Which of our settings a known optimizer has. Muon's momentum is an option: the betas are its companion's."""
+    return {"betas"} if name == "muon" else {word for word in KEYWORDS if word in parameters_of(name)}
+
+
+def own_defaults(name: str) -> dict[str, Any]:
+    """The default values that a class by path has for our settings."""
+    if not is_own_code(name):
+        return {}
+    known = {word: parameters_of(name)[word] for word in keywords_of(name)}
+    return {word: value for word, value in known.items() if isinstance(value, (tuple, float, bool))}
+
+
+def check_keyword(word: str, name: str) -> None:
+    """Raise ValueError where a setting has no effect on an optimizer."""
+    if word in KEYWORDS and word not in keywords_of(name):
+        others = ", ".join(other for other in OPTIMIZERS if word in keywords_of(other))
+        raise ValueError(f"{word} has no effect on {name}: it is for {others}")
+
+
+def check_option(word: str, name: str) -> None:
+    """Raise ValueError unless the constructor of an optimizer names this option."""
+    if word in FLAGS and (name, word) not in {("muon", "momentum"), ("muon", "nesterov")}:
+        raise ValueError(f"optimizer_option must not be a setting that has a flag, got {word}: give --{word}")
+    known = [other for other in parameters_of(name) if other not in (*FLAGS, "params")]
+    if word not in parameters_of(name):
+        raise ValueError(f"optimizer_option must be one of {', '.join(known)} for {name}, got {word}")
 
 
 # Checks -------------------------------------------------------------------------------------------------------------
@@ -183,7 +241,7 @@ def check_device(name: str) -> None:
 
 
 def to_json(config: RunConfig) -> dict[str, Any]:
-    """A configuration as plain data, task and filter by name, with what a reader needs who does not know the task."""
+    """A configuration as plain data: task and filter by name, and how to judge it without knowing the task."""
     data = {
         "version": VERSION,
         "task": {"name": config.task_name, **dataclasses.asdict(config.task)},
@@ -233,36 +291,9 @@ def experiment_key(settings: dict[str, Any]) -> str:
     return json.dumps(kept, sort_keys=True)
 
 
-def fingerprint(config: RunConfig) -> str:
-    """Eight hex digits that differ for configurations that may give different results.
-
-    Values at the default of their field do not count: an option that is added later leaves the names of runs alone.
-    """
-    parts: dict[str, Any] = {part: departures(getattr(config, part)) for part in ("task", "filter", "optim", "loop")}
-    names = [config.task_name, config.filter and filters.name_of(config.filter), config.two_stage]
-    text = json.dumps([names, parts], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
 def departures(part: Any) -> dict[str, Any]:
     """The fields of a dataclass that are not at their default."""
     if part is None:
         return {}
     fields = [f for f in dataclasses.fields(part) if f.init and f.name not in INCIDENTAL]
     return {f.name: value for f in fields if (value := getattr(part, f.name)) != f.default}
-
-
-def title(config: RunConfig, *, with_task: bool = True) -> str:
-    """A short name a person can read: task and what is unusual of it, optimizer by path, filter, weight decay, seed."""
-    optimizer, unusual = config.optim.optimizer, departures(config.task) if with_task else {}
-    shown = [f"{NAMED[name]}{plain_word(str(unusual[name]))}" for name in NAMED if name in unusual]
-    own = [plain_word(optimizer)] if is_own_code(optimizer) else []
-    filter = "baseline" if config.filter is None else filters.short_name(config.filter)
-    stages = [] if config.two_stage is None else [f"from{config.two_stage}"]
-    ends = [f"wd{config.optim.weight_decay:g}", f"s{config.loop.seed}"]
-    return "-".join([plain_word(config.task_name), *shown, *own, filter, *stages, *ends])
-
-
-def plain_word(text: str) -> str:
-    """A path or a name as a word that can be part of a file's name."""
-    return re.sub(r"\W+", "_", text.rpartition("/")[2])

@@ -17,8 +17,18 @@ from typing import Any, Literal, NamedTuple, get_type_hints
 import torch
 
 from grokfast.lab import filters
-from grokfast.lab.config import FUSED, INCIDENTAL, LoopConfig, OptimConfig, RunConfig, TwoStage, check_device
-from grokfast.lab.optimizers import check_keyword, find_optimizer, own_defaults
+from grokfast.lab.config import (
+    FUSED,
+    INCIDENTAL,
+    LoopConfig,
+    OptimConfig,
+    RunConfig,
+    TwoStage,
+    check_device,
+    check_keyword,
+    find_optimizer,
+    own_defaults,
+)
 from grokfast.lab.tasks import find_task
 from grokfast.lab.tasks.base import TaskConfig, TaskDefaults
 from grokfast.lab.values import is_pairs, literal_text
@@ -37,6 +47,10 @@ class Request:
     def having(self, **values: Any) -> Request:
         """The same with other settings."""
         return Request(self.task, tuple({**dict(self.values), **values}.items()))
+
+    def without(self, *names: str) -> Request:
+        """The same without some settings."""
+        return Request(self.task, tuple(pair for pair in self.values if pair[0] not in names))
 
 
 def ask(task: str, **values: Any) -> Request:
@@ -95,7 +109,7 @@ def fields_of(part: Literal["optim", "loop", "task"], kind: type[Any]) -> dict[s
 def resolve(request: Request) -> RunConfig:
     """The configuration that a request means; ValueError where a setting is unknown, has no effect or cannot be run."""
     kind, name = find_task(request.task), request.get("filter")
-    given = sort_out(request, options(kind, [name] if name else []))
+    given = split_by_part(request, options(kind, [name] if name else []))
     task = kind(**given["task"])
     usual = task.defaults()
     filter = None if name is None else filters.make_filter(name, {**usual.filters.get(name, {}), **given["filter"]})
@@ -103,7 +117,7 @@ def resolve(request: Request) -> RunConfig:
     return RunConfig(task, filter, request.get("two_stage"), optim, resolve_loop(usual, given["loop"]))
 
 
-def sort_out(request: Request, known: Mapping[str, Option]) -> dict[str, dict[str, Any]]:
+def split_by_part(request: Request, known: Mapping[str, Option]) -> dict[str, dict[str, Any]]:
     """The settings asked for, by the part of the configuration that they belong to."""
     found: dict[str, dict[str, Any]] = {part: {} for part in ("run", "filter", "optim", "loop", "task")}
     for name, value in request.values:

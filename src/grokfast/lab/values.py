@@ -15,12 +15,12 @@ Pairs = tuple[tuple[str, Any], ...]  # names and values of any kind
 
 
 def parser_options(annotation: Any, default: Any) -> dict[str, Any]:
-    """What argparse must know to read a value of this type."""
+    """The arguments of `add_argument` for a value of this type."""
     kinds = [kind for kind in alternatives(annotation) if kind is not type(None)]
     if kinds == [bool]:
         return {"action": "store_true" if default is False else argparse.BooleanOptionalAction}
     if len(kinds) > 1:
-        return {"type": first_that_fits(kinds), "metavar": "|".join(map(describe, kinds))}
+        return {"type": reader(*kinds), "metavar": "|".join(map(describe, kinds))}
     if kinds == [Pairs]:
         return {"action": "append", "type": read_pair, "metavar": "KEY=VALUE"}
     (only,) = kinds
@@ -103,30 +103,8 @@ def describe(kind: Any) -> str:
     return {int: "N", float: "X"}.get(kind, "NAME")
 
 
-def reader(kind: Any) -> Any:
-    """What reads a value of this type, with an error that says what it must be."""
-
-    def read(text: str) -> Any:
-        try:
-            return kind(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"must be {in_words(describe(kind))}, got {text!r}") from None
-
-    return read if kind in (int, float) else kind
-
-
-def in_words(metavar: str) -> str:
-    """What stands for a value in the help, in words.
-
-    >>> in_words("N|auto"), in_words("X")
-    ('a whole number or auto', 'a number')
-    """
-    words = {"N": "a whole number", "X": "a number", "NAME": "a name"}
-    return " or ".join(words.get(part, part) for part in metavar.split("|"))
-
-
-def first_that_fits(kinds: list[Any]) -> Any:
-    """A reader that tries each alternative in turn, e.g. an int or the word auto."""
+def reader(*kinds: Any) -> Any:
+    """A function that reads a value of the first of these types that fits, an int or the word auto, say."""
 
     def read(text: str) -> Any:
         for kind in kinds:
@@ -138,3 +116,13 @@ def first_that_fits(kinds: list[Any]) -> Any:
         raise argparse.ArgumentTypeError(f"must be {in_words('|'.join(map(describe, kinds)))}, got {text!r}")
 
     return read
+
+
+def in_words(metavar: str) -> str:
+    """The placeholder of a value in the help, in words.
+
+    >>> in_words("N|auto"), in_words("X")
+    ('a whole number or auto', 'a number')
+    """
+    words = {"N": "a whole number", "X": "a number", "NAME": "a name"}
+    return " or ".join(words.get(part, part) for part in metavar.split("|"))

@@ -20,7 +20,7 @@ from tiny import TINY_FLAGS
 
 from grokfast.lab import load_runs
 from grokfast.lab.commands.cli import main
-from grokfast.lab.optimizers import OPTIMIZERS
+from grokfast.lab.config import OPTIMIZERS
 from grokfast.lab.sweep import local
 from grokfast.lab.training import train
 

@@ -10,11 +10,11 @@ from made import create_made, made_run, write_run
 from grokfast.lab.commands.cli import build_parser
 from grokfast.lab.commands.flags import request_from
 from grokfast.lab.compare.evidence import command_lines, missing, missing_costs
-from grokfast.lab.config import fingerprint
 from grokfast.lab.paper.evidence import COSTS, EVIDENCE, planned
 from grokfast.lab.paper.published import BASELINE, request_key
 from grokfast.lab.request import Request, ask, request_line, resolve
 from grokfast.lab.runs.archive import write_table
+from grokfast.lab.runs.names import fingerprint
 
 
 def lacks(found: list[Request], task: str, **values: object) -> bool:

@@ -9,8 +9,16 @@ import pytest
 from made import made_run, swept_run
 from tiny import tiny
 
-from grokfast.lab.compare.seeds import at_one_level, by_task, make_arms, mean, spread, steps_of, stopped_before
-from grokfast.lab.runs.metrics import Crossing
+from grokfast.lab.compare.seeds import (
+    Bound,
+    at_one_level,
+    by_task,
+    make_arms,
+    mean,
+    spread_of,
+    steps_of,
+    stopped_before,
+)
 from grokfast.lab.runs.writer import create_run
 
 
@@ -79,15 +87,15 @@ def test_a_run_without_an_evaluation_makes_no_arm(tmp_path: Path) -> None:
     ],
 )
 def test_median_and_range_of_crossings(steps: list[int | None], text: str) -> None:
-    assert str(spread([Crossing(99, step) for step in steps])) == text
+    assert str(spread_of([Bound(99, False) if step is None else Bound(step) for step in steps])) == text
 
 
 def test_a_median_that_a_shorter_censored_run_may_move_is_a_bound() -> None:
-    assert str(spread([Crossing(10, 20), Crossing(25, None), Crossing(20, 30)])) == "> 25 (20 to > 30)"
+    assert str(spread_of([Bound(20), Bound(25, False), Bound(30)])) == "> 25 (20 to > 30)"
 
 
 def test_medians_that_were_measured_come_first() -> None:
-    measured, bound = spread([Crossing(0, 900)]), spread([Crossing(10, None)])
+    measured, bound = spread_of([Bound(900)]), spread_of([Bound(10, False)])
     assert min([bound, measured], key=lambda found: found.order) is measured
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from grokfast.lab.config import fingerprint
 from grokfast.lab.paper.experiments import (
     EXPERIMENTS,
     NAMES,
@@ -13,6 +12,7 @@ from grokfast.lab.paper.experiments import (
     demo_configs,
     find_experiments,
 )
+from grokfast.lab.runs.names import fingerprint
 
 FIXED = [
     *("fig1", "table-staged", "fig-ma-gain", "fig-ma-window", "fig-ma-decay", "fig-ema", "fig-ema-ablations"),

@@ -10,7 +10,7 @@ from made import row, write_run
 
 from grokfast.lab import Run, load_runs
 from grokfast.lab.commands.cli import main
-from grokfast.lab.optimizers import OPTIMIZERS
+from grokfast.lab.config import OPTIMIZERS
 from grokfast.lab.report.leaderboard import OPERATIONS, SEEDS, counts, find_entries, leaderboard_page
 from grokfast.lab.request import ask, resolve
 

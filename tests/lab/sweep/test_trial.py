@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from pathlib import Path
@@ -13,12 +14,19 @@ from tiny import comparable
 
 from grokfast.lab import Run
 from grokfast.lab.runs.writer import run_path
+from grokfast.lab.sweep import trial
 from grokfast.lab.sweep.space import Choices
 from grokfast.lab.sweep.spec import Spec
 from grokfast.lab.sweep.trial import carry_out
 
 GRID = Spec(BASE, (Choices("alpha", (0.9,)),))
 (POINT,) = GRID.points()
+
+
+@pytest.fixture(autouse=True)
+def ask_at_evaluations_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is."""
+    monkeypatch.setattr(trial, "LOOK", math.inf)
 
 
 def test_a_stopped_run_continues_from_its_checkpoint_and_ends_the_same(tmp_path: Path) -> None:

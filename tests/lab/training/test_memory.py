@@ -100,7 +100,7 @@ def test_the_limit_can_be_raised_when_a_run_is_resumed(runs_dir: Path) -> None:
 
 
 def test_the_limit_makes_no_other_run() -> None:
-    from grokfast.lab.config import fingerprint
+    from grokfast.lab.runs.names import fingerprint
 
     assert fingerprint(tiny(memory_limit=3.0)) == fingerprint(tiny())
 

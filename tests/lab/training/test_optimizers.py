@@ -11,7 +11,7 @@ from tiny import TINY_FLAGS, comparable, tiny
 
 from grokfast.lab import load_runs
 from grokfast.lab.commands.cli import main
-from grokfast.lab.optimizers import OPTIMIZERS
+from grokfast.lab.config import OPTIMIZERS
 from grokfast.lab.request import command_line
 from grokfast.lab.runs.recording import load_snapshots
 from grokfast.lab.tasks.modular.transformer import Decoder

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from grokfast.lab import filters
 from grokfast.lab.config import OptimConfig, RunConfig
-from grokfast.lab.request import Request, command_line, request_of, resolve
+from grokfast.lab.request import command_line, request_of, resolve
 from grokfast.lab.runs.describe import progress_text
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import Crossing, first_crossing
@@ -57,7 +57,7 @@ class Advice(NamedTuple):
 
 
 def advise(run: Run, evidence: Evidence | None) -> Advice:
-    """Propose what to try after a run without a filter; `evidence` is that of its task."""
+    """Propose what to try after a run without a filter; `evidence` is about its task."""
     learnt = [row.train_accuracy is not None and row.train_accuracy >= OVERFIT for row in run.rows]
     overfit, generalised = first_crossing([row.step for row in run.rows], learnt), run.crossing()
     refusal = why_not(run, overfit, generalised)
@@ -94,8 +94,7 @@ def why_not(run: Run, overfit: Crossing, generalised: Crossing) -> str | None:
 def propose(run: Run, values: dict[str, Any]) -> Proposal:
     """The same run with other settings of its optimizer and filter; what was not tried is as usual for the task."""
     dropped = OPTIM if "optimizer" in values else {"weight_decay"}
-    kept = {name: value for name, value in request_of(run.config).values if name not in dropped}
-    config = resolve(Request(run.task, tuple({**kept, **values}.items())))
+    config = resolve(request_of(run.config).without(*dropped).having(**values))
     return Proposal(values, describe(config), command_line(config))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,5 +108,5 @@ def read_inside(run: Run) -> Inside | None:
     try:
         values: dict[str, Any] = read_json(run.path / FILE)
         return Inside(values["symbols"], values["key"], [Moment(**moment) for moment in values["moments"]])
-    except (OSError, ValueError, TypeError, KeyError, json.JSONDecodeError):
+    except (OSError, ValueError, TypeError, KeyError):
         return None

@@ -64,7 +64,7 @@ def power(signals: Floats, *, segment: int = SEGMENT, reference: Floats | None =
         >>> float(frequency[density.argmax()]), round(float(density.sum()) / 256, 6)
         (0.125, 1.0)
     """
-    segment = fitting(len(signals), segment)
+    segment = fit_segment(len(signals), segment)
     density = welch(signals, segment)
     total = (density if reference is None else welch(reference, segment)).sum(axis=0) / segment
     keep = total > 0  # which NaN is not
@@ -97,7 +97,7 @@ def periodogram(part: Floats) -> Floats:
     return density
 
 
-def fitting(steps: int, segment: int) -> int:
+def fit_segment(steps: int, segment: int) -> int:
     """The length of a segment of which half-overlapping ones fit three times, if there are steps enough."""
     if steps < SHORTEST:
         raise ValueError(f"signals must hold at least {SHORTEST} steps, got {steps}")
@@ -121,7 +121,7 @@ def filtered_spectra(run: Run, *, segment: int = SEGMENT) -> dict[str, Phase]:
     found = {"whole run": phase(sampled, 0, steps, segment)}
     spans = phases(run, steps, max(SHORTEST, min(segment, steps // 8)))
     # One length of segment for both, or they could not be compared.
-    shared = min((fitting(stop - start, segment) for start, stop in spans.values()), default=segment)
+    shared = min((fit_segment(stop - start, segment) for start, stop in spans.values()), default=segment)
     return found | {name: phase(sampled, start, stop, shared) for name, (start, stop) in spans.items()}
 
 

@@ -85,7 +85,7 @@ def project(known: Products, base: Run | None = None) -> list[Trajectory]:
     count = mine.stop - mine.start
     if count < 2:
         raise ValueError(f"two axes need two snapshots or more, got {count}")
-    # The mean is taken off all rows, but it is that of the rows that make the axes.
+    # All rows lose the mean of the rows that make the axes.
     right = known.inner - known.inner[:, mine].mean(1, keepdims=True)
     centred = right - right[mine].mean(0)
     values, vectors = (part[..., :-3:-1] for part in np.linalg.eigh(centred[mine, mine]))  # eigh ascends

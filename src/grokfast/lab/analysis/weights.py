@@ -23,7 +23,7 @@ MEMORY = 512 << 20  # bytes to hold at once
 
 
 class Products(NamedTuple):
-    """Displacements of several runs by what is needed of them: products of all pairs. Rows are in order of the runs."""
+    """Displacements of several runs, as the products of all pairs. Rows are in the order of the runs."""
 
     runs: list[Run]
     steps: list[NDArray[np.int64]]  # of the snapshots of each run; the first are the initial weights
@@ -62,7 +62,7 @@ def products_by_model(runs: Sequence[Run]) -> list[Products]:
     """The products of the complete runs that kept weights; those of one model and seed, which share axes, together."""
     alike: dict[tuple[str, int], list[Run]] = {}
     for run in runs:
-        if has_weights(run) and run.summary is not None and not run.summary.get("diverged"):
+        if has_weights(run) and run.status == "complete" and not run.diverged:
             alike.setdefault((repr(run.settings["task"]), run.loop["seed"]), []).append(run)
     found: list[Products] = []
     for members in alike.values():
@@ -89,7 +89,7 @@ def products(runs: Sequence[Run]) -> Products:
 
 
 def multiply(weights: NDArray[np.float32], rows: Sequence[slice]) -> Vector:
-    """G of weights less those of the first row of each run, summed up over as many columns as MEMORY allows."""
+    """G of the weights less the first row of each run, summed over as many columns at a time as MEMORY allows."""
     inner = np.zeros((len(weights), len(weights)))
     width = max(1, MEMORY // (16 * len(weights)))
     for start in range(0, weights.shape[1], width):
@@ -101,6 +101,6 @@ def multiply(weights: NDArray[np.float32], rows: Sequence[slice]) -> Vector:
 
 
 def spans(steps: Sequence[Sized]) -> list[slice]:
-    """Which rows are those of each run."""
+    """The rows of each run."""
     ends = np.cumsum([len(known) for known in steps]).tolist()
     return [slice(end - len(known), end) for end, known in zip(ends, steps, strict=True)]

@@ -16,7 +16,7 @@ from grokfast.lab.runs.directory import Run, RunError
 
 def add(parser: argparse.ArgumentParser) -> None:
     add_chosen_runs(parser)
-    add_out(parser, "results", "directory of the copies; those that are there are left alone", "DIR")
+    add_out(parser, "results", "directory of the copies; existing copies are kept", "DIR")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -45,7 +45,7 @@ def new_tables(run: Run, others: Sequence[Run], copy: Run, command: list[str]) -
     from grokfast.lab.runs.recording import has_gradients
 
     found = {name: table for name in (WEIGHTS, SPECTRA) if (table := read_table(run, name)) is not None}
-    if found or (run.summary or {}).get("diverged"):  # an archive is archived, or there is nothing to draw
+    if found or run.diverged:  # an archive is archived, or there is nothing to draw
         return found
     known, base = read_table(copy, WEIGHTS), find_base(run, [other for other in others if has_weights(other)])
     if has_weights(run) and (known is None or (base is not None and "points" not in known)):

@@ -1,4 +1,4 @@
-"""What several commands share: flags, which runs are meant, and how to print. It imports no torch."""
+"""Shared by several commands: flags, which runs are meant, and how to print. It imports no torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 INTERRUPTED, DIVERGED = 130, 3  # exit codes
 RUN_NAME = "name of a run, or the beginning of its name"
+Sorter = Callable[[Sequence[Run]], tuple[list[Run], list[str]]]  # runs that are kept, and lines on the others
 
 
 def under_torchrun() -> bool:
-    """Whether torchrun has started this process and others."""
+    """Whether torchrun has started this process and other ones."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
 
 
@@ -74,7 +75,7 @@ def add_chosen_runs(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_runs(args: argparse.Namespace) -> list[Run]:
-    """The runs that were named, by name, path or directory of runs; all of them where none was."""
+    """The runs that were named, by name, path or directory; all runs where none was named."""
     found: list[Run] = []
     for name in args.names or [str(args.runs_dir)]:
         is_folder = bool(name) and Path(name).is_dir() and not (Path(name) / "config.json").exists()
@@ -85,24 +86,20 @@ def chosen_runs(args: argparse.Namespace) -> list[Run]:
 
 
 def load_folder(folder: Path) -> list[Run]:
-    """The runs of a directory, or where it is that of a duel the runs on fresh seeds."""
+    """The runs of a directory; of a duel's directory, the runs on fresh seeds."""
     return load_runs(folder) or [run for each in sorted(folder.glob("*/verdict/runs")) for run in load_runs(each)]
 
 
-def drop_unreadable(runs: Sequence[Run]) -> list[Run]:
+def drop_unreadable(runs: Sequence[Run], sorter: Sorter = readable_runs) -> list[Run]:
     """The runs that can be shown; each other one is named on stderr."""
-    return complain_of(readable_runs(runs))
-
-
-def complain_of(found: tuple[list[Run], list[str]]) -> list[Run]:
-    """The runs that can be shown, once a line on each other one is printed on stderr."""
-    for line in found[1]:
+    kept, lost = sorter(runs)
+    for line in lost:
         complain(line)
-    return found[0]
+    return kept
 
 
 def resume_command(run: Run, runs_dir: Path) -> str:
-    """What continues a run; code of the user's own is named again."""
+    """The command that continues a run; the user's own code is named again."""
     words = ["grokfast", "resume", run.name]
     for flag, name in (("--task", run.task), ("--filter", run.filter), ("--optimizer", run.optimizer)):
         words += [flag, name] if name is not None and is_own_code(name) else []
@@ -114,16 +111,34 @@ def complain(message: str) -> None:
 
 
 def show(*parts: Any) -> None:
-    """Print tables, and lines of any length; where that is no terminal, tables as values with tabs between."""
+    """Print tables, and lines of any length. Where stdout is no terminal, tabs separate the values of a table."""
     from rich.console import Console  # not needed for a help text
     from rich.table import Table
 
     console = Console(markup=False, highlight=False)
     for part in parts:
         if isinstance(part, Table) and not sys.stdout.isatty():
-            print("\n".join(plain_lines(part)))  # rich would make spaces of tabs
+            print("\n".join(plain_lines(part)))  # rich would replace tabs by spaces
         else:
             console.print(part, soft_wrap=isinstance(part, str))
+
+
+def make_table(
+    headings: Iterable[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Container[str] = (),
+    whole: Container[str] = (),
+) -> Table:
+    """A table without lines. Columns in `right` are justified to the right; words of columns in `whole` stay whole."""
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in headings:
+        table.add_column(name, justify="right" if name in right else "left", no_wrap=name in whole, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def plain_lines(table: Table) -> Iterator[str]:

@@ -5,19 +5,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from grokfast.lab.commands.flags import add_task_options, explain_names, first_word
+from grokfast.lab.commands.flags import add_task, add_task_options
 from grokfast.lab.commands.sweep import add_engine_flags, check_engine
 from grokfast.lab.duel.arms import REGIMES
-from grokfast.lab.tasks import TASKS
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.usage = "grokfast duel TASK ARM ARM ... [flags]"
-    task = first_word(parser)
-    parser.add_argument("task", metavar="TASK", help="name of a task, or FILE.py:CLASS of your own")
+    task = add_task(parser)
     parser.add_argument("arms", nargs="+", metavar="ARM", help="adamw, adamw+ema, muon, lion+rowclip, ...")
     if task is None:
-        explain_names(parser, "task", TASKS)
         return
     add_duel_flags(parser)
     add_engine_flags(parser)
@@ -32,10 +29,10 @@ def add_duel_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--seeds", type=int, default=10, metavar="N", help="fresh seeds of the verdict (default: 10)")
     help = "seeds that each trial is run with, from --seed on (default: 1)"
     group.add_argument("--tuning-seeds", type=int, default=1, metavar="N", help=help)
-    help = "steps to the level at first, or for good: then give --extra-steps (default: first)"
+    help = "first: steps until the level is reached; stable: until it holds, which needs --extra-steps (default: first)"
     group.add_argument("--objective", choices=("first", "stable"), default="first", help=help)
     group.add_argument("--grid", action="append", default=[], metavar="NAME=V,V", help="tune over these values instead")
-    help = "tune over this range instead; repeatable"
+    help = "tune over this range instead; both flags are repeatable"
     group.add_argument("--range", action="append", default=[], metavar="NAME=LOW:HIGH[:log]", help=help)
     group.add_argument("--duel-dir", type=Path, metavar="DIR", help="directory of the duel (default: duels/...)")
 

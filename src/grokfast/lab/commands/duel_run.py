@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rich.table import Table
-
-from grokfast.lab.commands.common import complain, show
+from grokfast.lab.commands.common import complain, make_table, show
 from grokfast.lab.commands.flags import request_from
-from grokfast.lab.commands.sweep_run import carry_out, usual_workers
+from grokfast.lab.commands.sweep_run import train_sweep, usual_workers
 from grokfast.lab.duel.arms import Contender, read_arm
 from grokfast.lab.duel.outcome import (
     CAVEAT,
@@ -30,18 +28,18 @@ from grokfast.lab.duel.plan import (
     Setting,
     arm_folder,
     best_setting,
+    count_runs,
     directory_name,
     make_duel,
     prepare,
     save_duel,
-    steps_at_most,
     to_json,
     tuning_spec,
     verdict_spec,
 )
 from grokfast.lab.report.draw_matplotlib import draw
 from grokfast.lab.report.duels import duel_plot, duel_section
-from grokfast.lab.request import Request, command_line, resolve
+from grokfast.lab.request import command_line, resolve
 from grokfast.lab.runs.directory import load_runs
 from grokfast.lab.runs.files import write_atomically
 from grokfast.lab.sweep.space import read_dimensions
@@ -61,11 +59,7 @@ class Plan(NamedTuple):
     @property
     def total(self) -> int:
         """The number of runs."""
-        return sum(self.duel.trials * len(self.duel.tuning) for arm in self.arms if arm.knobs) + self.fresh
-
-    @property
-    def fresh(self) -> int:
-        return self.seeds * len(self.arms)
+        return count_runs(self.duel, self.arms, self.seeds)
 
 
 def run_duel(args: argparse.Namespace) -> int:
@@ -81,10 +75,8 @@ def run_duel(args: argparse.Namespace) -> int:
 
 def make_plan(args: argparse.Namespace) -> Plan:
     asked = request_from(args, args.task)
-    seed = asked.get("seed") or 0
-    base = Request(asked.task, tuple(pair for pair in asked.values if pair[0] != "seed"))
-    sizes = {"trials": args.trials, "tuning_seeds": args.tuning_seeds, "seed": seed, "objective": args.objective}
-    duel = make_duel(base, args.regime, **sizes)
+    sizes = {"trials": args.trials, "tuning_seeds": args.tuning_seeds, "seed": asked.get("seed") or 0}
+    duel = make_duel(asked.without("seed"), args.regime, **sizes, objective=args.objective)
     if len(set(args.arms)) < max(2, len(args.arms)):
         raise ValueError(f"a duel needs at least two different arms, got {' '.join(args.arms)}")
     if args.seeds < 1:
@@ -95,7 +87,8 @@ def make_plan(args: argparse.Namespace) -> Plan:
             raise ValueError(
                 f"regime paper tunes nothing: no range must be given, got {' '.join(args.grid + args.range)}"
             )
-        arms = [retyped(arm, duel, args) for arm in arms]
+        typed = [read_dimensions(arm.request, args.grid, args.range) for arm in arms]
+        arms = [read_arm(arm.name, duel.base, ranges) for arm, ranges in zip(arms, typed, strict=True)]
     for arm in arms:  # before anything is written: a duel that cannot be run leaves no trace
         config = resolve(arm.request)
         rehearse(config, make_task(config))
@@ -103,11 +96,6 @@ def make_plan(args: argparse.Namespace) -> Plan:
     folder = args.duel_dir or Path("duels") / directory_name(duel)
     save_duel(duel, folder)
     return Plan(duel, arms, args.seeds, folder)
-
-
-def retyped(arm: Contender, duel: Duel, args: argparse.Namespace) -> Contender:
-    """The arm with the ranges that were typed, where it has such a setting."""
-    return read_arm(arm.name, duel.base, read_dimensions(arm.request, args.grid, args.range))
 
 
 # The budget ---------------------------------------------------------------------------------------------------------
@@ -118,11 +106,11 @@ def budget_text(plan: Plan, args: argparse.Namespace) -> str:
     duel, names = plan.duel, " ".join(arm.name for arm in plan.arms)
     tuned = [arm for arm in plan.arms if arm.knobs]
     trials = f"{len(tuned)} arms x {duel.trials} trials x {len(duel.tuning)} tuning seeds" if tuned else "no tuning"
-    steps = steps_at_most(duel, plan.arms, plan.seeds)
+    steps = duel.base.get("steps")
     lines = [
         f"{plan.folder}: {duel.base.task}, regime {duel.regime}: {names}",
         f"{trials}, then {len(plan.arms)} arms x {plan.seeds} fresh seeds: {plan.total} runs of at most "
-        f"{duel.base.get('steps'):,} steps, {steps:,} in all",
+        f"{steps:,} steps, {plan.total * steps:,} in all",
         f"this may take {time_left(plan, args)}; runs that reach their level or are hopeless stop earlier",
     ]
     return "\n".join(lines)
@@ -168,7 +156,7 @@ def run_fresh(plan: Plan, arm: Contender, best: Setting, args: argparse.Namespac
 def train_all(plan: Plan, sweep: Sweep, label: str, args: argparse.Namespace) -> None:
     if not (args.quiet or args.json) and sweep.tally().left:
         print(f"{label}, {time_left(plan, args)} for all arms", flush=True)
-    if not carry_out(sweep, args, label):
+    if not train_sweep(sweep, args, label):
         complain("stopped: the same command continues from here")
         raise KeyboardInterrupt
 
@@ -195,7 +183,8 @@ def report(plan: Plan, results: Sequence[Result], args: argparse.Namespace) -> i
     if args.json:
         print(json.dumps({"path": str(plan.folder), **data}))
     elif not args.quiet:
-        show(results_table(results), *(verdict.text for verdict in verdicts(results)), CAVEAT)
+        head, *rows = arm_rows(results)
+        show(make_table(head, rows), *(verdict.text for verdict in verdicts(results)), CAVEAT)
         for result in results:
             print(f"train {result.name}: {result.command}")
         print(f"written: {out}, {section} and {picture}; all runs: {runs_command(plan, results)}", flush=True)
@@ -211,13 +200,3 @@ def earlier(path: Path, results: Sequence[Result]) -> list[Result]:
 def runs_command(plan: Plan, results: Sequence[Result]) -> str:
     folders = [str(arm_folder(plan.folder, result.name) / "verdict" / "runs") for result in results]
     return shlex.join(["grokfast", "report", *folders])
-
-
-def results_table(results: Sequence[Result]) -> Table:
-    head, *lines = arm_rows(results)
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in head:
-        table.add_column(column, overflow="fold")
-    for line in lines:
-        table.add_row(*line)
-    return table

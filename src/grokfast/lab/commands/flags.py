@@ -15,7 +15,7 @@ from typing import Any
 from grokfast.lab import filters
 from grokfast.lab.config import LoopConfig, OptimConfig
 from grokfast.lab.request import Option, Request, options, resolve, value_of
-from grokfast.lab.tasks import find_task
+from grokfast.lab.tasks import TASKS, find_task
 from grokfast.lab.values import parser_options
 
 NUMBER = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")  # argparse would take -1e-5 for a flag
@@ -37,6 +37,17 @@ def filter_word(parser: argparse.ArgumentParser) -> str | None:
     reader = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     reader.add_argument("--filter", nargs="?", type=read_filter)
     return reader.parse_known_args(parser.get_default("words"))[0].filter
+
+
+def add_task(parser: argparse.ArgumentParser, nargs: str | None = None, *others: str) -> str | None:
+    """Add the argument TASK; gives the task that the command line names. Where it names none, the help lists all."""
+    task = first_word(parser)
+    parser.add_argument(
+        "task", nargs=nargs, metavar="TASK", help="name of a task, or FILE.py:CLASS for one of your own"
+    )
+    if task is None:
+        explain_names(parser, "task", TASKS, *others)
+    return task
 
 
 def explain_names(parser: argparse.ArgumentParser, what: str, kinds: Mapping[str, type[Any]], *others: str) -> None:
@@ -163,7 +174,7 @@ def by_filter(texts: Mapping[str, str], rest: str = "") -> str:
 
 
 def value_text(value: Any) -> str:
-    """A value as it stands in the help; nothing where it has to be said or means that nothing is done."""
+    """A value as the help shows it; empty where there is no default, or where it means that nothing is done."""
     if value is None or value is False or value == () or value is MISSING:
         return ""
     if isinstance(value, tuple):

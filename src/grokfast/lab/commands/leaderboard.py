@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from grokfast.lab.commands.common import add_out, drop_unreadable
-from grokfast.lab.optimizers import find_optimizer
+from grokfast.lab.config import find_optimizer
 from grokfast.lab.report.leaderboard import counts, leaderboard_page
 from grokfast.lab.runs.archive import archive_run
 from grokfast.lab.runs.directory import RunError, load_runs
@@ -14,7 +14,7 @@ from grokfast.lab.runs.files import write_atomically
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    help = "directories of runs to add: complete ones of this setup, but for the tuning seed, are archived"
+    help = "directories of runs to add: complete runs of the leaderboard's setup are archived, except the tuning seed"
     parser.add_argument("folders", nargs="*", type=Path, metavar="RUNS", help=help)
     help = "directory of the archive (default: results)"
     parser.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help=help)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from grokfast.lab.commands.common import add_out, add_runs_dir, complain, show
+from grokfast.lab.commands.common import add_out, add_runs_dir, complain, make_table, show
 from grokfast.lab.commands.response import response_table
 from grokfast.lab.commands.terminal import train_next
 from grokfast.lab.compare.results import result
@@ -32,7 +32,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     help = "train each run for this many steps at most (default: as the experiment needs)"
     parser.add_argument("--budget", type=int, metavar="STEPS", help=help)
     parser.add_argument("--data-dir", metavar="DIR", help="directory of the data sets")
-    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of each run (default: as torch finds)")
+    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of each run (default: torch's choice)")
     add_out(parser, "report.html", "the page about all runs")
     help = "train a few steps only, to see that it works; tasks without data are left out"
     parser.add_argument("--quick", action="store_true", help=help)
@@ -90,15 +90,15 @@ def summary(names: list[str], configs: list[RunConfig], left: list[RunConfig], f
 
 def listing(folder: Path) -> Table:
     """Every experiment: its place in the paper, its number of runs, and how long they take without earlier ones."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in ("name", "in the paper", "experiment", "runs", "time"):
-        table.add_column(column, no_wrap=column == "name", justify="right" if column in ("runs", "time") else "left")
+    rows: list[list[str]] = []
     speed = plan.measured_step_seconds(folder)
     for e in (*EXPERIMENTS, Experiment(ALL, "all of these, equal runs once", "", ())):
         configs = plan.distinct(config for one in find_experiments([e.name]) for config in configurations(one))
         seconds = sum(plan.expected_seconds(config, speed) for config in configs)
-        table.add_row(e.name, e.where, e.title, str(len(configs)), plan.duration(seconds) if configs else "none")
-    return table
+        rows.append([e.name, e.where, e.title, str(len(configs)), plan.duration(seconds) if configs else "none"])
+    return make_table(
+        ("name", "in the paper", "experiment", "runs", "time"), rows, right=("runs", "time"), whole=("name",)
+    )
 
 
 def train_all(args: argparse.Namespace, configs: list[RunConfig], folder: Path) -> dict[str, Exception]:
@@ -139,12 +139,9 @@ def results(names: list[str], runs: list[Run], out: Path) -> Iterator[Table | st
 
 def results_table(runs: list[Run], *columns: str) -> Table:
     """One line per run, beside the paper's number; `columns` are headings of `result`."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("run", overflow="fold")
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
+    rows: list[list[str]] = []
     for run in runs:
         found = result(run)
         label = found["run"] if found["run"] == run.name else f"{run.task}, {found['run']}"
-        table.add_row(label, *(found[name] for name in columns))
-    return table
+        rows.append([label, *(found[name] for name in columns)])
+    return make_table(("run", *columns), rows, right=columns, whole=columns)

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from grokfast.lab.commands.common import add_level, add_runs_dir, complain_of
+from grokfast.lab.commands.common import add_level, add_runs_dir, drop_unreadable
 from grokfast.lab.compare.evidence import missing, missing_costs
 from grokfast.lab.compare.results import comparable_runs
 from grokfast.lab.compare.seeds import check_level
@@ -36,11 +36,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_level(parser)
     help = "write the page to this Markdown file, and figures beside it (default: print the page)"
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help=help)
-    help = "put the answer in short and a table between the two marks of this Markdown file"
+    help = "write the short answer and a table between the two marks of this Markdown file"
     parser.add_argument("--summary", type=Path, metavar="FILE", help=help)
-    help = f"write what `demo` and `suggest` use of these runs, and of the duels in DIR/{VERDICTS}, to this JSON file"
+    help = f"write the numbers that `demo` and `suggest` use, from runs and duels in DIR/{VERDICTS}, to this JSON file"
     parser.add_argument("--evidence", type=Path, metavar="FILE", help=help)
-    help = "print the commands of the planned runs that are not there, the most telling first, and nothing else"
+    help = "only print the commands of the planned runs that are missing, the most important first"
     parser.add_argument("--missing", action="store_true", help=help)
 
 
@@ -84,7 +84,7 @@ def write_page(runs: list[Run], costs: list[Run], out: Path) -> None:
 
 
 def page_with(plots: Sequence[Picture], runs: list[Run], costs: list[Run], place: Path) -> str:
-    """The page as it stands in the directory `place`, with pictures that lie below it."""
+    """The page for the directory `place`, with the pictures below it."""
     return results_page(runs, [Path(FIGURES) / f"{plot.name}.png" for plot in plots], costs=costs, place=place)
 
 
@@ -93,7 +93,7 @@ def load_judged(folders: list[Path], level: float | None) -> list[Run]:
     for folder in folders:
         if not folder.is_dir():
             raise RunError(f"a directory of runs must exist, got {folder}")
-    runs = complain_of(comparable_runs([run for folder in folders for run in by_name(folder)]))
+    runs = drop_unreadable([run for folder in folders for run in by_name(folder)], comparable_runs)
     if level is None:
         return runs
     check_level(level, [run.measure for run in runs])
@@ -101,7 +101,7 @@ def load_judged(folders: list[Path], level: float | None) -> list[Run]:
 
 
 def load_costs(folders: list[Path]) -> list[Run]:
-    return complain_of(comparable_runs([run for folder in folders for run in by_name(folder / COSTS)]))
+    return drop_unreadable([run for folder in folders for run in by_name(folder / COSTS)], comparable_runs)
 
 
 def load_kept(folders: list[Path]) -> Outcomes:

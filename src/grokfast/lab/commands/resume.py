@@ -9,8 +9,8 @@ from typing import Any
 
 from grokfast.lab.commands.common import RUN_NAME, add_runs_dir
 from grokfast.lab.commands.terminal import add_output_flags, train_one
+from grokfast.lab.config import find_optimizer
 from grokfast.lab.filters import find_filter
-from grokfast.lab.optimizers import find_optimizer
 from grokfast.lab.own_code import is_own_code
 from grokfast.lab.runs.directory import RunError, find_run
 from grokfast.lab.tasks import find_task
@@ -26,7 +26,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{part}", metavar="NAME", help=f"the {part} of the run, likewise")
     help = "directory of the data sets now (default: as when the run began)"
     parser.add_argument("--data-dir", metavar="DIR", help=help)
-    help = "gigabytes of memory that the run may need now (default: as when the run began)"
+    help = "gigabytes of memory that the run may use now (default: as when the run began)"
     parser.add_argument("--memory-limit", type=float, metavar="X", help=help)
     add_output_flags(parser)
 

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from rich.table import Table
 
-from grokfast.lab.commands.common import add_json, add_runs_dir, drop_unreadable, show
+from grokfast.lab.commands.common import add_json, add_runs_dir, drop_unreadable, make_table, show
 from grokfast.lab.runs.describe import State, cell, describe
 from grokfast.lab.runs.directory import load_runs
 
@@ -62,12 +62,11 @@ def sort_key(value: Any) -> tuple[int, Any]:
 
 def runs_table(found: list[dict[str, Any]]) -> Table:
     """One line per run: progress, last accuracies, best loss, first crossing without its interval, seconds."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("run", overflow="fold", min_width=12)
-    for column in list(COLUMNS)[1:]:
-        table.add_column(column, no_wrap=True, justify="left" if column == "status" else "right")
+    rows: list[list[str]] = []
     for d in found:
         first = d["first"] and d["first"].split(" (")[0]
-        values = (d["train_accuracy"], d["val_accuracy"], d["best_val_loss"], first)
-        table.add_row(d["name"], d["status"], f"{d['step']:,}", *map(cell, values), f"{d['seconds']:.0f}")
+        values = map(cell, (d["train_accuracy"], d["val_accuracy"], d["best_val_loss"], first))
+        rows.append([d["name"], d["status"], f"{d['step']:,}", *values, f"{d['seconds']:.0f}"])
+    table = make_table(COLUMNS, rows, right=COLUMNS.keys() - {"run", "status"}, whole=COLUMNS.keys() - {"run"})
+    table.columns[0].min_width = 12
     return table

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import importlib.util
 from pathlib import Path
 from typing import get_args
 
 from grokfast.lab.commands.common import under_torchrun
-from grokfast.lab.commands.flags import add_task_options, explain_names, first_word, request_from
+from grokfast.lab.commands.flags import add_task, add_task_options, request_from
 from grokfast.lab.runs.directory import RunError
 from grokfast.lab.sweep.space import PRESETS, apply_preset, read_dimensions
 from grokfast.lab.sweep.spec import OBJECTIVES, Search, Spec
-from grokfast.lab.tasks import TASKS
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.usage = "grokfast sweep TASK [flags] | grokfast sweep --resume DIR [flags]"
-    parser.add_argument("task", nargs="?", metavar="TASK", help="name of a task, or FILE.py:CLASS of your own")
-    task = first_word(parser)
+    task = add_task(parser, "?", "--resume")
     if task is None:
-        explain_names(parser, "task", TASKS, "--resume")
         add_resume_flags(parser)
         add_engine_flags(parser)
     else:
@@ -47,8 +43,10 @@ def add_spec_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--preset", choices=tuple(PRESETS), help="the paper's values as grids")
     group.add_argument("--search", choices=get_args(Search), default="grid", help="default: grid")
     group.add_argument("--trials", type=int, metavar="N", help="settings that a search tries")
-    group.add_argument("--seeds", type=int, default=1, metavar="N", help="seeds of each setting, from --seed on")
-    help = f"one of {', '.join(OBJECTIVES)}, or the last of a number that --measures records (default: stable)"
+    group.add_argument(
+        "--seeds", type=int, default=1, metavar="N", help="seeds per setting, from --seed on (default: 1)"
+    )
+    help = f"one of {', '.join(OBJECTIVES)}, or the last value of a number that --measures records (default: stable)"
     group.add_argument("--objective", default="stable", metavar="NAME", help=help)
     group.add_argument("--prune", action="store_true", help="stop runs that fall behind the median of complete ones")
     group.add_argument("--sweep-dir", type=Path, metavar="DIR", help="directory of the sweep (default: sweeps/...)")
@@ -57,9 +55,9 @@ def add_spec_flags(parser: argparse.ArgumentParser) -> None:
 def add_engine_flags(parser: argparse.ArgumentParser) -> None:
     """How to carry a sweep out; these may differ each time it is resumed or joined."""
     group = parser.add_argument_group("Engine and output")
-    group.add_argument("--workers", type=int, metavar="N", help="runs at once (default: cores / threads)")
+    group.add_argument("--workers", type=int, metavar="N", help="number of runs at once (default: cores / threads)")
     group.add_argument("--engine", choices=("local", "ray"), default="local", help="this machine, or a Ray cluster")
-    group.add_argument("--address", metavar="HOST:PORT", help="of the cluster (default: one is made here)")
+    group.add_argument("--address", metavar="HOST:PORT", help="address of the Ray cluster (default: start one here)")
     group.add_argument("--quiet", action="store_true", help="print nothing but errors")
     group.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
 
@@ -87,11 +85,9 @@ def check_engine(args: argparse.Namespace) -> None:
 
 
 def spec_from(args: argparse.Namespace) -> Spec:
-    base, preset = request_from(args, args.task), ()
-    seed = base.get("seed") or 0
-    base = dataclasses.replace(base, values=tuple(pair for pair in base.values if pair[0] != "seed"))
-    if args.preset:
-        base, preset = apply_preset(base, args.preset)
+    asked = request_from(args, args.task)
+    seed, base = asked.get("seed") or 0, asked.without("seed")
+    base, preset = apply_preset(base, args.preset) if args.preset else (base, ())
     typed = read_dimensions(base, args.grid, args.range)
     kept = [d for d in preset if d.name not in [other.name for other in typed]]
     seeds = tuple(range(seed, seed + args.seeds))

@@ -8,12 +8,11 @@ import json
 import shlex
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from rich.table import Table
 
-from grokfast.lab.commands.common import INTERRUPTED, complain, show
+from grokfast.lab.commands.common import INTERRUPTED, complain, make_table, show
 from grokfast.lab.commands.terminal import Show, show_progress
 from grokfast.lab.request import command_line
 from grokfast.lab.runs.describe import cell
@@ -21,7 +20,7 @@ from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import Best
 from grokfast.lab.sweep import local
 from grokfast.lab.sweep.space import Point
-from grokfast.lab.sweep.spec import OwnCode, Spec, directory_name, is_turned, save_spec, settle, with_threads
+from grokfast.lab.sweep.spec import OwnCode, Spec, directory_name, more_is_better, save_spec, settle, with_threads
 from grokfast.lab.sweep.standings import Standing, bound_text, heading, nearest, rank_settings, to_json
 from grokfast.lab.sweep.study import Sweep, Tally
 from grokfast.lab.training.plan import duration
@@ -50,14 +49,14 @@ def run_sweep(folder: Path, args: argparse.Namespace) -> int:
     if args.resume is not None:
         OwnCode(*map(tuple, (args.own_tasks, args.own_filters, args.own_optimizers))).load()
     with Sweep(folder) as sweep:
-        if carry_out(sweep, args):
+        if train_sweep(sweep, args):
             return report(sweep, args)
         words = shlex.join(["grokfast", "sweep", "--resume", str(folder), *sweep.spec.own_code.flags])
     complain(f"stopped: {words} continues")
     return INTERRUPTED
 
 
-def carry_out(sweep: Sweep, args: argparse.Namespace, label: str = "sweep") -> bool:
+def train_sweep(sweep: Sweep, args: argparse.Namespace, label: str = "sweep") -> bool:
     """Train all runs; False if interrupted."""
     sweep.begin()
     quiet, tally = args.quiet or args.json, sweep.tally()
@@ -147,17 +146,15 @@ def nearest_text(sweep: Sweep, point: Point, best: Best) -> str:
 
 def standings_table(found: list[Standing], spec: Spec) -> Table:
     """The best settings, with the median and the range over seeds."""
-    text = partial(bound_text, objective=spec.objective)
-    table = Table(box=None, header_style="bold", pad_edge=False)
     counts = [name for name in ("pruned", "failed") if any(getattr(standing, name) for standing in found)]
-    for column in (*found[0].setting, "runs", "median", "from", "to", "censored", *counts):
-        table.add_column(column, justify="right", overflow="fold")
+    rows: list[list[str]] = []
     for standing in found[:TOP]:
         spread = standing.spread
-        numbers = [text(bound) for bound in (spread.median, spread.low, spread.high)]
-        if is_turned(spec.objective):
+        numbers = [bound_text(bound, spec.objective) for bound in (spread.median, spread.low, spread.high)]
+        if more_is_better(spec.objective):
             numbers[1:] = numbers[:0:-1]  # the lowest is the last
         rest = [standing.censored, *(getattr(standing, name) for name in counts)]
         values = ["none" if value is None else cell(value) for value in standing.setting.values()]
-        table.add_row(*values, str(standing.complete), *numbers, *map(str, rest))
-    return table
+        rows.append([*values, str(standing.complete), *numbers, *map(str, rest)])
+    headings = (*found[0].setting, "runs", "median", "from", "to", "censored", *counts)
+    return make_table(headings, rows, right=headings)

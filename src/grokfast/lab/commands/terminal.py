@@ -1,4 +1,4 @@
-"""What a person at a terminal sees of a run and can do to it: progress, warnings, Ctrl-C, the result."""
+"""A run at the terminal: progress, warnings, Ctrl-C, the result."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def add_output_flags(parser: argparse.ArgumentParser) -> None:
 def train_watched(
     begin: Callable[[Watcher], Outcome], label: str, budget: int, *, quiet: bool, events: Path | None = None
 ) -> Outcome:
-    """Train a run from where it stands, with progress; Ctrl-C, SIGTERM and SIGHUP leave a checkpoint and stop it."""
+    """Train a run from its last checkpoint, with progress. Ctrl-C, SIGTERM and SIGHUP save a checkpoint and stop it."""
     with (
         event_writer(events) as write,
         stop_on_interrupt() as interrupted,
@@ -89,7 +89,7 @@ def train_one(run: Run, begin: Callable[[Watcher], Outcome], steps: int, args: a
 def result_line(run: Run) -> str:
     """The result of a complete run in one line."""
     found, summary = describe(run), run.summary or {}
-    parts = ["diverged"] if summary["diverged"] else []
+    parts = ["diverged"] if run.diverged else []
     if found["val_accuracy"] is None:
         parts.append(f"best validation loss {cell(found['best_val_loss'])}")
     else:

@@ -6,21 +6,18 @@ import argparse
 from functools import partial
 
 from grokfast.lab.commands.common import add_runs_dir, resume_command
-from grokfast.lab.commands.flags import add_task_options, explain_names, first_word, request_from
+from grokfast.lab.commands.flags import add_task, add_task_options, request_from
 from grokfast.lab.commands.terminal import add_output_flags, train_one
 from grokfast.lab.request import resolve
 from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.writer import run_path
-from grokfast.lab.tasks import TASKS
 from grokfast.lab.training.train import train
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    task = first_word(parser)
+    task = add_task(parser)
     parser.usage = f"grokfast train {task or 'TASK'} [flags]"
-    parser.add_argument("task", metavar="TASK", help="name of a task, or FILE.py:CLASS for one of your own")
     if task is None:
-        explain_names(parser, "task", TASKS)
         return
     add_runs_dir(parser)
     add_output_flags(parser)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from grokfast.lab import filters
 from grokfast.lab.compare.results import table_of
-from grokfast.lab.compare.seeds import Arm, Mean, held, make_arms, mean, spread
+from grokfast.lab.compare.seeds import Arm, Mean, held, make_arms, mean, seconds_of, spread_of, steps_of
 from grokfast.lab.config import to_json
 from grokfast.lab.paper.evidence import TWO_STAGES
-from grokfast.lab.paper.experiments import EXPERIMENTS, Experiment
+from grokfast.lab.paper.experiments import ABLATIONS, SLOW_ONLY, Experiment
 from grokfast.lab.paper.published import PaperArm, Published, arms_of, published_of, request_key
 from grokfast.lab.request import Request, resolve
 from grokfast.lab.runs.directory import Run
-from grokfast.lab.runs.metrics import Crossing, best, first_crossing, reaches
+from grokfast.lab.runs.metrics import best
 from grokfast.lab.tasks import TASKS
 from grokfast.lab.tasks.base import Headline, Measure
 
 NOT_RUN = "not run"
-VALUES = ("for good", "final accuracy", "best accuracy", "best loss")  # of runs that went on
+VALUES = ("for good", "final accuracy", "best accuracy", "best loss")  # of runs that continued
 
 
 def paper_arms(runs: Iterable[Run]) -> list[Arm]:
@@ -30,13 +30,12 @@ def paper_arms(runs: Iterable[Run]) -> list[Arm]:
 
 
 def arm_rows(arms: Sequence[Arm]) -> list[list[str]]:
-    """The headings and one line for each arm of one task, without columns that are empty; [] without any."""
+    """The headings and one line for each arm of one task, without empty columns; [] without arms."""
     if not arms:
         return []
     columns = [arm_columns(arm, arms) for arm in arms]
     kept = [name for name in columns[0] if any(line[name] for line in columns)]
-    told = [stopped_text(arm) for arm in arms]
-    lines = zip(columns, told, strict=True)
+    lines = zip(columns, map(stopped_text, arms), strict=True)
     return [kept, *([line[name] or (stop if name in VALUES else "") for name in kept] for line, stop in lines)]
 
 
@@ -57,7 +56,7 @@ def arm_columns(arm: Arm, arms: Sequence[Arm]) -> dict[str, str]:
         f"steps to {run.level:g}": str(arm.steps()),
         "paper: steps": paper["paper: steps"],
         "at it in the 500 steps after": held_text(arm.runs),
-        "for good": str(spread([run.crossing("stable") for run in watched_runs(arm.runs)])),
+        "for good": str(spread_of([steps_of(run, "stable") for run in watched_runs(arm.runs)])),
         "final accuracy": mean(run.rows[-1].val_accuracy for run in whole).text(3),
         "best accuracy": best_text(whole, "accuracy"),
         "paper: accuracy": paper["paper: accuracy"],
@@ -100,7 +99,7 @@ def headlines_of(name: str) -> list[Headline]:
 
 
 def whole_runs(runs: Sequence[Run]) -> list[Run]:
-    """Complete runs that did not stop at a level: others say nothing of final values, nor whether they would stay."""
+    """Complete runs that did not stop at a level: the others do not show final values, nor whether they would stay."""
     return [run for run in runs if run.status == "complete" and not run.stopped_at_level]
 
 
@@ -133,19 +132,15 @@ def headline_text(runs: Sequence[Run], headline: Headline) -> str:
 
 
 def steps_to_best_of(arm: Arm, arms: Sequence[Arm]) -> str:
-    """When the runs are as good as the baseline of the same seed ever was; says where some have none."""
+    """When the runs are as good as the baseline of the same seed ever was; says how many have such a baseline."""
     base = next((other for other in arms if other.name == "Baseline"), None)
     if base is None or base.key == arm.key:
         return ""
     best_of_seed = {run.loop["seed"]: best(run.rows, run.measure) for run in whole_runs(base.runs)}
     targets = [(run, best_of_seed.get(run.loop["seed"])) for run in arm.runs]
-    found = [crossing_of(run, target.value) for run, target in targets if target is not None]
+    found = [steps_of(run.judged_at(target.value)) for run, target in targets if target is not None]
     few = f" [{len(found)} of {len(arm.runs)} runs]" if 0 < len(found) < len(arm.runs) else ""
-    return str(spread(found)) + few
-
-
-def crossing_of(run: Run, value: float) -> Crossing:
-    return first_crossing([row.step for row in run.rows], reaches(run.rows, value, run.measure))
+    return str(spread_of(found)) + few
 
 
 # The short table ----------------------------------------------------------------------------------------------------
@@ -155,23 +150,23 @@ SUMMARY = ["task", "arm", "weight decay", "runs", "number", "measured", "paper"]
 
 def summary_row(arm: Arm) -> list[str]:
     """An arm by the number that the paper gives of its task."""
-    run, headline = arm.runs[0], next(iter(headlines_of(arm.runs[0].task)), None)
-    published = published_of(run.settings)
-    if headline is None:
-        told = [f"steps to {run.level:g}", str(arm.steps()), published.steps_text]
-    else:
-        paper = number(getattr(published, headline.published))
-        told = [headline.words, headline_text(whole_runs(arm.runs), headline), paper]
-    return [run.task, arm.name, f"{run.weight_decay:g}", count_text(arm), *told]
+    run, headlines = arm.runs[0], headlines_of(arm.runs[0].task)
+    what, paper = published_number(run.task, run.level, published_of(run.settings))
+    measured = headline_text(whole_runs(arm.runs), headlines[0]) if headlines else str(arm.steps())
+    return [run.task, arm.name, f"{run.weight_decay:g}", count_text(arm), what, measured, paper]
 
 
 def summary_not_run(arm: PaperArm) -> list[str]:
-    config, published = resolve(arm.request), arm.published or Published("")
-    what = next(iter(headlines_of(arm.task)), None)
-    told = [f"steps to {config.level:g}", NOT_RUN, published.steps_text]
-    if what is not None:
-        told = [what.words, NOT_RUN, number(getattr(published, what.published))]
-    return [arm.task, arm.name, f"{config.optim.weight_decay:g}", "0", *told]
+    config = resolve(arm.request)
+    what, paper = published_number(arm.task, config.level, arm.published or Published(""))
+    return [arm.task, arm.name, f"{config.optim.weight_decay:g}", "0", what, NOT_RUN, paper]
+
+
+def published_number(task: str, level: float, published: Published) -> tuple[str, str]:
+    """What the paper judges a task by, in words, and its value."""
+    for headline in headlines_of(task):
+        return headline.words, number(getattr(published, headline.published))
+    return f"steps to {level:g}", published.steps_text
 
 
 def number(value: float | None) -> str:
@@ -180,15 +175,11 @@ def number(value: float | None) -> str:
 
 # Ablations ------------------------------------------------------------------------------------------------------------
 
-# The paper shows them as curves and states no steps, so nothing published stands beside them.
-ABLATIONS = tuple(experiment for experiment in EXPERIMENTS if experiment.budget is not None)
-# With them stand the figure that has no table in the paper, and ours.
-SLOW_ONLY = tuple(experiment for experiment in EXPERIMENTS if experiment.name == "fig-slow-only")
-TABLES = (*ABLATIONS, *SLOW_ONLY, TWO_STAGES)
+TABLES = (*ABLATIONS, SLOW_ONLY, TWO_STAGES)  # nothing published stands beside them
 
 
 def arms_of_experiment(runs: Sequence[Run], experiment: Experiment) -> list[Arm]:
-    """The arms of an experiment that have runs; a value that is varied and the same one by default are one arm."""
+    """The arms of an experiment that have runs; a setting and the same setting by default are one arm."""
     known = {arm.key: arm for arm in make_arms(runs)}
     return [known[key] for key in dict.fromkeys(map(request_key, experiment.requests)) if key in known]
 
@@ -228,21 +219,51 @@ def cost_rows(arms: Sequence[Arm]) -> list[list[str]]:
 
 
 def cost_row(arm: Arm) -> dict[str, str]:
-    measured = zip(*map(run_costs, arm.runs), strict=True)
+    measured = zip(MEASURED, zip(*map(run_costs, arm.runs), strict=True), strict=True)
+    texts = {name: mean(values).text(3) for name, values in measured}
+    return {"arm": arm.title, "steps to the level": str(arm.steps()), **texts, **published_costs(arm)}
+
+
+def published_costs(arm: Arm) -> dict[str, str]:
+    """The paper's time and memory of an arm, as text."""
     found = published_of(arm.runs[0].settings).costs
     paper = (None, None, None) if found is None else (found.seconds, 1e3 * found.step_seconds, found.memory_mb)
-    return {
-        "arm": arm.title,
-        "steps to the level": str(arm.steps()),
-        **{name: mean(values).text(3) for name, values in zip(MEASURED, measured, strict=True)},
-        **{name: mean([value]).text(3) for name, value in zip(PUBLISHED, paper, strict=True)},
-    }
+    return {name: mean([value]).text(3) for name, value in zip(PUBLISHED, paper, strict=True)}
 
 
 def run_costs(run: Run) -> tuple[float | None, ...]:
     """Seconds to the level, milliseconds per step, memory in megabytes: of the process and of the filter."""
-    rows, summary, step = run.rows, run.summary or {}, run.crossing().step
-    seconds = next((row.seconds for row in rows if row.step == step), None)
+    rows, summary, taken = run.rows, run.summary or {}, seconds_of(run)
+    seconds = taken.value if taken.exact else None
     latency = 1e3 * rows[-1].seconds / rows[-1].step
     sizes = (summary.get(key) for key in ("peak_memory_bytes", "filter_bytes"))
     return seconds, latency, *(None if size is None else size / 2**20 for size in sizes)
+
+
+def quiet_cost_rows(costs: Mapping[str, Sequence[Run]], tasks: Mapping[str, Sequence[Run]]) -> list[list[str]]:
+    """Time and memory (Appendix D) from runs with nothing else on the machine: the headings, and a line for each arm.
+
+    Other runs, in `tasks`, give the steps to the level.
+    """
+    known = {arm.key: arm for runs in tasks.values() for arm in make_arms(runs)}
+    arms = [arm for runs in costs.values() for arm in make_arms(runs)]
+    return table_of([quiet_cost_row(arm, known.get(arm.key)) for arm in arms])
+
+
+def quiet_cost_row(arm: Arm, judged: Arm | None) -> dict[str, str]:
+    _, latency, memory, state = run_costs(arm.runs[0])
+    paper = published_costs(arm)
+    steps = None if judged is None else judged.steps().median
+    seconds = None if steps is None or latency is None else steps.value * latency / 1e3
+    more = "" if steps is None or steps.exact else "> "
+    return {
+        "task": arm.runs[0].task,
+        "arm": arm.name,
+        "ms per step": mean([latency]).text(3),
+        "paper: ms per step": paper["paper: ms per step"],
+        "seconds to the level": more + mean([seconds]).text(3) if seconds else "",
+        "paper: seconds": paper["paper: seconds"],
+        "peak memory, MB": mean([memory]).text(3),
+        "paper: memory, MB": paper["paper: memory, MB"],
+        "filter's state, MB": mean([state or None]).text(3),
+    }

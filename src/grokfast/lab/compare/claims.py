@@ -1,4 +1,4 @@
-"""What came out, in plain words: which of the paper's claims hold here, one finding for each that there are runs of."""
+"""What came out, in plain words: which of the paper's claims hold here. One finding for each claim that has runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grokfast.lab.compare.controls import Control, controls, fastest
 from grokfast.lab.compare.distances import distances_by_arm
 from grokfast.lab.compare.names import enumerate_words
 from grokfast.lab.compare.seeds import Arm, Mean, mean
-from grokfast.lab.compare.verdicts import Verdict, judge, judge_means, level_of, taken
+from grokfast.lab.compare.verdicts import Verdict, judge, judge_means, taken
 from grokfast.lab.paper.published import arms_of, published_of
 from grokfast.lab.runs.directory import Run
 
@@ -28,7 +28,7 @@ class Finding(NamedTuple):
 
 
 def findings(tasks: Tasks) -> list[Finding]:
-    """All that can be said of these runs, the first thing to know first."""
+    """All findings on these runs, the most important first."""
     modmul = controls(tasks.get("modmul", ()))
     found = [
         tuned(modmul),
@@ -52,10 +52,10 @@ def tuned(found: Sequence[Control]) -> Finding | None:
     if best is None:
         return None
     control, arm = best
-    took = f"{control.words}, without a filter, reaches a validation accuracy of {level_of(arm)} after {taken(arm)}"
-    stays = held_text(arm.runs)
+    level, stays = f"{arm.runs[0].level:g}", held_text(arm.runs)
+    took = f"{control.words}, without a filter, reaches a validation accuracy of {level} after {taken(arm)}"
     took += f" and is at it in {stays} of the evaluations in the 500 steps after that" if stays else ""
-    ours = [a for a in (published_arm(found, "MA"), published_arm(found, "EMA")) if a is not None]
+    ours = grokfast_arms(found)
     if ours:
         verdict = judge(arm.steps(), min((a.steps() for a in ours), key=lambda steps: steps.order))
         rest = f"With the paper's settings {enumerate_words([f'{a.name} takes {taken(a)}' for a in ours])}"
@@ -81,13 +81,13 @@ def on_top(found: Sequence[Control]) -> Finding | None:
     control, arm = filtered
     name = next(name for name, known in control.arms.items() if known is arm)
     beside = [f"{n} takes {taken(a)}" for n, a in plain[0].arms.items() if a is not None and n != "no filter"]
-    same = f" At {setting(plain[0])}, the best without a filter, {enumerate_words(beside)}." if beside else ""
+    same = f" At {plain[0].setting}, the best without a filter, {enumerate_words(beside)}." if beside else ""
     words = {
         "better": "A filter with the values of the paper still helps a tuned AdamW",
         "alike": "A filter with the values of the paper makes no clear difference to a tuned AdamW",
         "worse": "A filter with the values of the paper slows a tuned AdamW down",
     }
-    best = f"The best setting with a filter is {name} at {setting(control)}: {taken(arm)}. The best without one takes"
+    best = f"The best setting with a filter is {name} at {control.setting}: {taken(arm)}. The best without one takes"
     verdict = words[judge(arm.steps(), plain[1].steps())]
     return Finding(verdict, f"{best} {taken(plain[1])}.{same}", in_short=True)
 
@@ -99,8 +99,8 @@ def range_of_baselines(found: Sequence[Control]) -> Finding | None:
         return None
     ordered = sorted(arms, key=lambda pair: pair[1].steps().order)
     (best, fast), (worst, slow) = ordered[0], ordered[-1]
-    span = f"from {fast.steps().median.in_words} steps at {setting(best)} to {slow.steps().median.in_words} at"
-    text = f"Over {len(arms)} settings AdamW without a filter ranges {span} {setting(worst)}."
+    span = f"from {fast.steps().median.in_words} steps at {best.setting} to {slow.steps().median.in_words} at"
+    text = f"Over {len(arms)} settings AdamW without a filter ranges {span} {worst.setting}."
     return Finding("How fast the baseline is depends on its weight decay and learning rate", text)
 
 
@@ -111,7 +111,7 @@ def speed_up(found: Sequence[Control]) -> Finding | None:
         return None
     paper = published_of(base.runs[0].settings).steps or 0
     took = f"Adam without weight decay takes {taken(base)}, in the paper {paper:,}"
-    ours = [a for a in (published_arm(found, "MA"), published_arm(found, "EMA")) if a is not None]
+    ours = grokfast_arms(found)
     if not ours:
         return Finding(
             "The paper's baseline is slow here too", f"{took}. Grokfast at the paper's settings is not run yet."
@@ -216,16 +216,16 @@ def matched_values(tasks: Tasks, task: str) -> Finding | None:
     arms = compared_arms(tasks, task)
     if arms is None:
         return None
-    what = arms[0].runs[0].measure
-    base, fast, matched = ((arm, best_mean(whole_runs(arm.runs), what)) for arm in arms)
-    if min(pair[1].count for pair in (base, fast, matched)) < 2:  # one seed does not say how much seeds differ
+    what, decay = arms[0].runs[0].measure, arms[2].runs[0].weight_decay
+    base, fast, matched = means = [best_mean(whole_runs(arm.runs), what) for arm in arms]
+    if min(mean.count for mean in means) < 2:  # one seed does not say how much seeds differ
         return None
     high = what == "accuracy"
-    name = {"imdb": "IMDb", "qm9": "QM9"}[task]
-    gain, real = judge_means(fast[1], base[1], high=high), judge_means(fast[1], matched[1], high=high)
-    words = cause_of_gain(name, gain, real, [pair[1].mean or 0.0 for pair in (base, matched, fast)])
+    gain, real = judge_means(fast, base, high=high), judge_means(fast, matched, high=high)
+    sizes = [mean.mean or 0.0 for mean in (base, matched, fast)]
+    words = cause_of_gain({"imdb": "IMDb", "qm9": "QM9"}[task], gain, real, sizes)
     values = f"The best validation {what} is {value(fast)} with Grokfast and {value(base)} without"
-    same = f"{value(matched)} without a filter at the weight decay of Grokfast, {matched[0].runs[0].weight_decay:g}"
+    same = f"{value(matched)} without a filter at the weight decay of Grokfast, {decay:g}"
     return Finding(words, f"{values}; it is {same}.", in_short=True)
 
 
@@ -270,14 +270,10 @@ def nearer(tasks: Tasks) -> Finding | None:
 # Words ----------------------------------------------------------------------------------------------------------------
 
 
-def published_arm(found: Sequence[Control], name: str) -> Arm | None:
-    """The arm of Table 3: a filter at the weight decay that the paper gives it."""
-    arms = (control.arms[name] for control in found)
-    return next((arm for arm in arms if arm is not None and arm.name == f"Grokfast-{name}"), None)
-
-
-def setting(control: Control) -> str:
-    return f"weight decay {control.weight_decay:g} and learning rate {control.lr:g}"
+def grokfast_arms(found: Sequence[Control]) -> list[Arm]:
+    """The arms of Table 3: each filter at the weight decay that the paper gives it."""
+    pairs = [(name, control.arms[name]) for name in ("MA", "EMA") for control in found]
+    return [arm for name, arm in pairs if arm is not None and arm.name == f"Grokfast-{name}"]
 
 
 def factor_of(arm: Arm, baseline: int) -> float:
@@ -285,5 +281,5 @@ def factor_of(arm: Arm, baseline: int) -> float:
     return baseline / (published_of(arm.runs[0].settings).steps or baseline)
 
 
-def value(pair: tuple[Arm, Mean]) -> str:
-    return f"{pair[1].text(3)} ({pair[1].count} seeds)"
+def value(found: Mean) -> str:
+    return f"{found.text(3)} ({found.count} seeds)"

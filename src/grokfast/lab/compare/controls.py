@@ -24,9 +24,13 @@ class Control(NamedTuple):
     arms: dict[str, Arm | None]  # by FILTERS
 
     @property
+    def setting(self) -> str:
+        return f"weight decay {self.weight_decay:g} and learning rate {self.lr:g}"
+
+    @property
     def words(self) -> str:
         name = {"adam": "Adam", "adamw": "AdamW"}[self.optimizer]
-        return f"{name} at weight decay {self.weight_decay:g} and learning rate {self.lr:g}"
+        return f"{name} at {self.setting}"
 
 
 def controls(runs: Sequence[Run]) -> list[Control]:

@@ -16,16 +16,12 @@ from grokfast.lab.runs.directory import Run
 Place = tuple[str, int]  # experiment and seed
 
 
-def place_of(run: Run) -> Place:
-    return experiment_key(run.settings), run.loop["seed"]
-
-
 def missing(runs: Iterable[Run], wanted: Mapping[Place, Request] | None = None) -> list[Request]:
-    """The planned runs that no complete run stands for, the most telling first."""
+    """The planned runs that no complete run stands for, the most important first."""
     known: dict[Place, list[Run]] = {}
     for run in runs:
         if run.status == "complete":
-            known.setdefault(place_of(run), []).append(run)
+            known.setdefault((experiment_key(run.settings), run.loop["seed"]), []).append(run)
     wanted = planned() if wanted is None else wanted
     return [r for place, r in wanted.items() if not any(serves(run, r) for run in known.get(place, ()))]
 

@@ -24,7 +24,8 @@ def headline(runs: Sequence[Run]) -> str:
     best = min(filtered, key=lambda arm: arm.steps().order)
     same = [arm for arm in arms if problem(arm) == problem(best)]
     rest = rivals(same, best.steps().median)
-    return f"{beaten(best, same)}{claim(best, level)}{f'; without a filter it takes {rest}' if rest else ''}."
+    without = f"; without a filter it takes {rest}" if rest else ""
+    return f"{note_faster_baseline(best, same)}{claim(best, level)}{without}."
 
 
 def settings_decide(arms: Sequence[Arm]) -> str:
@@ -35,7 +36,7 @@ def settings_decide(arms: Sequence[Arm]) -> str:
     return f"The settings of the optimizer decide, from {min(known):,.0f} to {max(known):,.0f} steps without a filter: "
 
 
-def beaten(best: Arm, arms: Sequence[Arm]) -> str:
+def note_faster_baseline(best: Arm, arms: Sequence[Arm]) -> str:
     """Says first that the fastest setting has no filter, where that is so."""
     plain = [arm.steps().median for arm in arms if arm.runs[0].filter is None and arm.steps().median.exact]
     fastest = min((median.value for median in plain), default=math.inf)

@@ -56,16 +56,16 @@ def disambiguate(runs: Sequence[Run]) -> list[str]:
 
 
 def differences(runs: Sequence[Run], *, known: Sequence[str] = ()) -> list[list[str]]:
-    """As few settings as tell experiments apart, as text, for each of them; those in `known` are said already."""
+    """The fewest settings that distinguish experiments, as text, for each; those in `known` are shown already."""
     flat = [experiment_settings(run) for run in runs]
-    keys, told = dict.fromkeys(key for settings in flat for key in settings), list(known)
+    keys, named = dict.fromkeys(key for settings in flat for key in settings), list(known)
 
     def distinct(*chosen: str) -> int:
         return len({repr([settings.get(key) for key in chosen]) for settings in flat})
 
-    while distinct(*told) < distinct(*keys):
-        told.append(max(keys, key=lambda key: distinct(*told, key)))
-    return [[setting_text(key, settings.get(key)) for key in told[len(known) :]] for settings in flat]
+    while distinct(*named) < distinct(*keys):
+        named.append(max(keys, key=lambda key: distinct(*named, key)))
+    return [[setting_text(key, settings.get(key)) for key in named[len(known) :]] for settings in flat]
 
 
 def experiment_settings(run: Run) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from grokfast.lab.compare.names import label
-from grokfast.lab.compare.seeds import has_diverged, steps_of
+from grokfast.lab.compare.seeds import steps_of
 from grokfast.lab.config import experiment_key
 from grokfast.lab.paper.published import published_of
 from grokfast.lab.runs.describe import readable_runs
-from grokfast.lab.runs.directory import Run, RunError
+from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import best
 
 
@@ -25,7 +25,7 @@ def result(run: Run) -> dict[str, str]:
     stopped_there = last is not None and run.stopped_at_level and first.step == last.step
     return {
         "run": label(run),
-        "status": "diverged" if has_diverged(run) else run.status,
+        "status": "diverged" if run.diverged else run.status,
         "steps to level": str(steps_of(run)) if rows else "",
         "lies in": "" if first.censored else f"({first.after:,}, {first.step:,}]",
         "stays there from": "stopped there" if stopped_there else str(steps_of(run, "stable")) if rows else "",
@@ -39,12 +39,4 @@ def result(run: Run) -> dict[str, str]:
 
 def comparable_runs(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     """The runs that can be compared, and a line on each other one: of another version, or damaged."""
-    readable, lost = readable_runs(runs)
-    kept: list[Run] = []
-    for run in readable:
-        try:
-            _ = result(run), experiment_key(run.settings)
-            kept.append(run)
-        except (RunError, ValueError, TypeError, KeyError, AttributeError, OSError) as error:
-            lost.append(f"{run.name} cannot be shown: {error or type(error).__name__}")
-    return kept, lost
+    return readable_runs(runs, result, lambda run: experiment_key(run.settings))

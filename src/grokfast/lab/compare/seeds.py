@@ -22,7 +22,7 @@ from grokfast.lab.compare.names import disambiguate
 from grokfast.lab.config import experiment_key
 from grokfast.lab.paper.published import PaperArm, find_arm
 from grokfast.lab.runs.directory import Run
-from grokfast.lab.runs.metrics import Crossing, Kind, reaches
+from grokfast.lab.runs.metrics import Kind, reaches
 
 
 class Arm(NamedTuple):
@@ -71,7 +71,7 @@ def choose(runs: Iterable[Run]) -> tuple[list[Run], list[tuple[Run, str]]]:
     """The runs of one experiment that count, in the order of the seeds, and the others with the reason."""
     best: dict[int, Run] = {}
     rest: list[tuple[Run, str]] = []
-    for run in sorted((run for run in runs if run.rows), key=worth, reverse=True):
+    for run in sorted((run for run in runs if run.rows), key=preference, reverse=True):
         seed = run.loop["seed"]
         if seed in best:
             rest.append((run, f"no: another run of seed {seed} does"))
@@ -79,21 +79,16 @@ def choose(runs: Iterable[Run]) -> tuple[list[Run], list[tuple[Run, str]]]:
             best[seed] = run
     longest = max((last_step(run) for run in best.values()), default=0)
     ordered = [run for _, run in sorted(best.items())]
-    rest += [(run, "no: too short") for run in ordered if not says_something(run, longest)]
-    return [run for run in ordered if says_something(run, longest)], rest
+    rest += [(run, "no: too short") for run in ordered if not is_informative(run, longest)]
+    return [run for run in ordered if is_informative(run, longest)], rest
 
 
-def says_something(run: Run, longest: int) -> bool:
+def is_informative(run: Run, longest: int) -> bool:
     """Whether a run crossed, never will, or was run long enough to count beside the longest."""
-    return run.crossing().step is not None or has_diverged(run) or 2 * last_step(run) >= longest
+    return run.crossing().step is not None or run.diverged or 2 * last_step(run) >= longest
 
 
-def has_diverged(run: Run) -> bool:
-    rows = run.rows
-    return bool(rows) and not math.isfinite(rows[-1].train_loss)
-
-
-def worth(run: Run) -> tuple[bool, int, int]:
+def preference(run: Run) -> tuple[bool, int, int]:
     """A complete run before one that is not; then the larger budget, however early it stopped at its level."""
     rows = run.rows
     return run.status == "complete", run.loop["steps"] if run.status == "complete" else last_step(run), len(rows)
@@ -126,7 +121,7 @@ def check_level(level: float, measures: Sequence[str]) -> None:
 
 
 def at_one_level(runs: Sequence[Run], level: float | None = None) -> list[Run]:
-    """The same runs of one task, all judged at one level: the given one, else their own, else that of the task."""
+    """The same runs of one task, all judged at one level: the given one, else their own, else their task's."""
     own = {run.level for run in runs}
     if level is None and len(own) > 1:
         level = runs[0].judged_by_task
@@ -189,30 +184,25 @@ def steps_of(run: Run, kind: Kind = "first") -> Bound:
     crossing = run.crossing(kind)
     if crossing.step is not None:
         return Bound(crossing.step)
-    return Bound(math.inf if has_diverged(run) else crossing.after, False)
+    return Bound(math.inf if run.diverged else crossing.after, False)
 
 
 def seconds_of(run: Run, kind: Kind = "first") -> Bound:
     """How many seconds a run takes to its level, up to the evaluation that shows it."""
     step, rows = run.crossing(kind).step, run.rows
     if step is None:
-        return Bound(math.inf if has_diverged(run) else rows[-1].seconds, False)
+        return Bound(math.inf if run.diverged else rows[-1].seconds, False)
     return Bound(next(row.seconds for row in rows if row.step == step))
 
 
-def spread(crossings: Sequence[Crossing]) -> Spread:
-    """Median and range of steps over seeds.
+def spread_of(found: Sequence[Bound]) -> Spread:
+    """Median and range of numbers, some of which may be lower bounds.
 
-    >>> str(spread([Crossing(90, 100), Crossing(190, 200), Crossing(400, None)]))
+    >>> str(spread_of([Bound(100), Bound(200), Bound(400, False)]))
     '200 (100 to > 400)'
-    >>> str(spread([Crossing(10, 20), Crossing(99, None)]))
+    >>> str(spread_of([Bound(20), Bound(99, False)]))
     '> 59 (20 to > 99)'
     """
-    return spread_of([Bound(c.after, False) if c.step is None else Bound(c.step) for c in crossings])
-
-
-def spread_of(found: Sequence[Bound]) -> Spread:
-    """Median and range of numbers, some of which may be lower bounds."""
     if not found:
         return Spread(Bound(math.inf, False), Bound(math.inf, False), Bound(math.inf, False), 0, 0)
     middle = statistics.median([bound.value for bound in found])

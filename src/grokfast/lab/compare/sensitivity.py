@@ -19,9 +19,9 @@ from grokfast.lab.compare.seeds import Bound, Spread, make_arms, spread_of, step
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.tasks import TASKS
 
-MOST = 12  # values of an axis of a table; more of them are put into bins
+MOST = 12  # values of an axis of a table; more are put into bins
 BINS = 6
-ALWAYS = ("filter", "optim.weight_decay")  # the numbers that are said of every recommendation
+ALWAYS = ("filter", "optim.weight_decay")  # the numbers that every recommendation names
 
 
 class Candidate(NamedTuple):
@@ -47,7 +47,7 @@ class Family(NamedTuple):
     filter: str | None
     level: str
     candidates: list[Candidate]  # the best first
-    fixed: Mapping[str, float]  # what was not varied and is worth saying
+    fixed: Mapping[str, float]  # numbers that were not varied and are worth showing
     runs: int
     optimizer: str
 
@@ -89,7 +89,7 @@ def find_families(runs: Sequence[Run]) -> list[Family]:
 
 
 def make_family(runs: Sequence[Run]) -> Family | None:
-    """Runs that share everything but numbers, by these; None where no number has three values."""
+    """The family of runs that differ in numbers only; None where no number has three values."""
     arms, keys, run = make_arms(runs), keys_of_numbers(runs[0]), runs[0]
     settings = [experiment_settings(arm.runs[0]) for arm in arms]
     found = [{name: known[key] for name, key in keys.items()} for known in settings]
@@ -101,9 +101,9 @@ def make_family(runs: Sequence[Run]) -> Family | None:
         Candidate({name: values[name] for name in axes}, [steps_of(run) for run in arm.runs])
         for arm, values in zip(arms, found, strict=True)
     )
-    said = [name for name, key in keys.items() if key.startswith(ALWAYS) and name not in axes]
+    named = [name for name, key in keys.items() if key.startswith(ALWAYS) and name not in axes]
     level = f"validation {run.measure} {run.level:g}"
-    fixed = {name: found[0][name] for name in said}
+    fixed = {name: found[0][name] for name in named}
     count, optimizer = sum(len(arm.runs) for arm in arms), run.settings["optim"]["optimizer"]
     return Family(run.task, run.filter, level, ranked, fixed, count, optimizer)
 
@@ -167,7 +167,7 @@ def make_grid(candidates: Sequence[Candidate], x: Axis, y: Axis) -> list[list[Ca
 
 
 def coordinate(name: str, value: float) -> float:
-    """Where a value stands on its axis. For alpha it is the memory in steps: 10% more than 0.98 itself is no filter.
+    """The place of a value on its axis. For alpha it is the memory in steps: 10% more than 0.98 itself is no filter.
 
     >>> round(coordinate("alpha", 0.98)), coordinate("lamb", 2.0)
     (50, 2.0)

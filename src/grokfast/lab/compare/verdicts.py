@@ -30,7 +30,3 @@ def taken(arm: Arm) -> str:
         return f"{steps.median.in_words} steps (one seed)"
     span = "" if steps.low == steps.high else f"{steps.interval.replace('> ', 'more than ')}, "
     return f"{steps.median.in_words} steps ({span}{steps.count} seeds)"
-
-
-def level_of(arm: Arm) -> str:
-    return f"{arm.runs[0].level:g}"

@@ -1,6 +1,6 @@
 """The verdict of a duel for a training script of your own: `ab(train_fn, space, ...)`.
 
-Runs that are done stand in FOLDER/runs.jsonl, one per line, so the same call again continues where it was.
+FOLDER/runs.jsonl holds the finished runs, one per line, so the same call again continues where it stopped.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,20 +48,23 @@ class Trained(NamedTuple):
         return budget * (1.0 + lowest) if self.reached is None else self.reached
 
 
+@dataclass
 class Report:
     """What a training function calls: `if report(step, accuracy): break`."""
 
-    def __init__(self, level: float, measure: Measure, steps: int, others: list[Curve]) -> None:
-        self._level, self._steps, self._others = level, steps, others
-        self._measure: Measure = measure
-        self.curve, self.pruned = Curve(), False
+    level: float
+    measure: Measure
+    steps: int
+    others: list[Curve]
+    curve: Curve = field(default_factory=Curve)
+    pruned: bool = False
 
     def __call__(self, step: int, value: float) -> bool:
         """Report the validation measure after a step; True where training may stop."""
-        distance = gap(value, self._level, self._measure)
+        distance = gap(value, self.level, self.measure)
         self.curve.append((step, distance))
-        self.pruned = distance > 0 and is_hopeless(self.curve, self._others, step)
-        return distance == 0 or self.pruned or step >= self._steps
+        self.pruned = distance > 0 and is_hopeless(self.curve, self.others, step)
+        return distance == 0 or self.pruned or step >= self.steps
 
 
 class Findings(NamedTuple):
@@ -95,9 +99,9 @@ def ab(
             now and then, and ends when that returns True.
         space: for each arm its settings: `(low, high)` or `(low, high, "log")` is a range to tune over, a list holds
             choices, anything else is fixed. The first arm is the reference.
-        level: of the measure, at which a run is there.
+        level: the value of the measure that a run must reach.
         steps: budget of a run.
-        measure: whether the level is of an accuracy, to be reached from below, or of a loss.
+        measure: "accuracy", which reaches the level from below, or "loss".
         trials: settings tried for each arm.
         seeds: fresh seeds of the verdict; none of them is used for tuning.
         tuning_seeds: seeds of each trial.
@@ -166,7 +170,7 @@ def read_line(line: bytes) -> tuple[str, Trained]:
 
 
 class Runner:
-    """Trains, unless the same run stands in the folder already."""
+    """Trains, unless the folder holds the same run already."""
 
     def __init__(
         self, train_fn: TrainFunction, level: float, measure: Measure, steps: int, folder: Path | None
@@ -178,7 +182,7 @@ class Runner:
         self._curves: dict[str, list[Curve]] = {}  # of each arm's tuning
         if self._path is not None and self._path.exists():
             *lines, rest = self._path.read_bytes().split(b"\n")
-            if rest:  # by a process that was killed here
+            if rest:  # left by a process that was killed
                 write_atomically(self._path, b"".join(line + b"\n" for line in lines))
             self._known = dict(read_line(line) for line in lines)
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from grokfast.lab.config import OPTIMIZERS
 from grokfast.lab.filters import FILTERS, find_filter
-from grokfast.lab.optimizers import OPTIMIZERS
 from grokfast.lab.own_code import is_own_code
 from grokfast.lab.request import Request, options, resolve
 from grokfast.lab.sweep.space import Choices, Dimension, Range

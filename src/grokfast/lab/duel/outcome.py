@@ -1,4 +1,4 @@
-"""The outcome of a duel: what the runs of each arm took, and a verdict on each pair. It stands in verdict.json."""
+"""The outcome of a duel: what the runs of each arm took, and a verdict on each pair. verdict.json holds it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grokfast.lab.duel.arms import reference_of
 from grokfast.lab.duel.verdict import Comparison, Numbers, compare, sentence
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.files import read_json, write_json
-from grokfast.lab.runs.metrics import Kind
+from grokfast.lab.runs.metrics import Kind, finite
 
 FILE = "verdict.json"
 By = Literal["steps", "seconds"]
@@ -149,10 +149,6 @@ def verdict_to_json(verdict: Verdict) -> dict[str, Any]:
     ends = {name: [finite(end) for end in getattr(found, name)] for name in ("ratio", "interval")}
     rest = {"word": verdict.word, "seeds": found.seeds, "paired": found.paired, "more_seeds": found.more_seeds}
     return {"arm": verdict.arm, "reference": verdict.reference, "by": verdict.by, **ends, **rest, "text": verdict.text}
-
-
-def finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def arm_rows(results: Sequence[Result]) -> list[list[str]]:

@@ -4,13 +4,12 @@
     DIR/ARM/tuning         a sweep: the search
     DIR/ARM/verdict        a sweep: the best setting with every fresh seed
 
-Both are ordinary sweeps, so a duel that was killed continues where it was.
+Both are ordinary sweeps, so a duel that was killed continues where it stopped.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -23,12 +22,12 @@ from grokfast.lab.duel.arms import REGIMES, Contender
 from grokfast.lab.request import Request, resolve
 from grokfast.lab.runs.directory import RunError
 from grokfast.lab.runs.files import read_json, write_json
+from grokfast.lab.runs.names import plain_word, short_hash
 from grokfast.lab.sweep.objective import value_of
 from grokfast.lab.sweep.space import Choices
 from grokfast.lab.sweep.spec import FILE as SWEEP_FILE
 from grokfast.lab.sweep.spec import Spec, load_spec, save_spec, settle
 from grokfast.lab.sweep.study import Sweep
-from grokfast.lab.values import tuples
 
 FILE = "duel.json"
 STEPS = 3000  # budget of a run, unless the task's own is smaller
@@ -60,7 +59,7 @@ class Duel:
 
 
 def make_duel(base: Request, regime: str, **changes: Any) -> Duel:
-    """A duel with all that is the same for its arms: the regime, where runs stop, one thread."""
+    """A duel with everything that its arms share: the regime, where runs stop, one thread."""
     for name in ("optimizer", "filter", "seed", *REGIMES[regime][0]):
         if base.get(name) is not None:
             raise ValueError(f"{name} must not be fixed for all arms of this duel, got {base.get(name)}")
@@ -113,20 +112,8 @@ def to_json(duel: Duel) -> dict[str, Any]:
     return {"version": 1, **dataclasses.asdict(duel), "base": base}
 
 
-def from_json(data: dict[str, Any]) -> Duel:
-    """The duel that `to_json` wrote; ValueError if it is none of ours."""
-    try:
-        base = Request(data["base"]["task"], tuple(tuples(data["base"]["values"]).items()))
-        rest = {name: value for name, value in data.items() if name not in ("version", "base")}
-        return Duel(base, **rest)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"not a duel of this version: {error}") from error
-
-
 def directory_name(duel: Duel) -> str:
-    data = to_json(duel)
-    digits = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:8]
-    return "-".join([re.sub(r"\W+", "_", duel.base.task.rpartition("/")[2]), duel.regime, digits])
+    return "-".join([plain_word(duel.base.task), duel.regime, short_hash(to_json(duel))])
 
 
 def save_duel(duel: Duel, folder: Path) -> None:
@@ -156,7 +143,6 @@ def prepare(spec: Spec, folder: Path) -> Path:
     return folder
 
 
-def steps_at_most(duel: Duel, arms: Sequence[Contender], seeds: int) -> int:
-    """The budget of a duel in steps: pruned runs and those that reach their level take fewer."""
-    trials = sum(duel.trials * len(duel.tuning) for arm in arms if arm.knobs)
-    return (trials + seeds * len(arms)) * duel.base.get("steps")
+def count_runs(duel: Duel, arms: Sequence[Contender], seeds: int) -> int:
+    """How many runs a duel consists of: those of every search, and the fresh seeds of every arm."""
+    return sum(duel.trials * len(duel.tuning) for arm in arms if arm.knobs) + seeds * len(arms)

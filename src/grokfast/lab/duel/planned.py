@@ -1,4 +1,4 @@
-"""The duels that we want a verdict of: whether EMA helps the usual optimizer, in six regimes and on three tasks."""
+"""The duels that we want a verdict on: whether EMA helps the usual optimizer, in six regimes and on three tasks."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class Planned(NamedTuple):
         return " ".join(filter(None, words))
 
 
-TUNED = Planned("modmul", flags="--steps 2000")  # where the filter has to show that it is worth anything
+TUNED = Planned("modmul", flags="--steps 2000")  # the test that matters most for the filter
 PLANNED = (
     Planned("modmul", "paper", "adam"),  # the paper's optimizer; its baseline has no decay, its EMA a coupled 0.005
     TUNED,
-    # These get there after a thousand steps or so, and an evaluation takes as long as several steps.
+    # These reach their level after a thousand steps or so, and an evaluation takes as long as several steps.
     Planned("modmul", "no-decay", flags="--eval-every 20"),
     Planned("modmul", "small-batch"),
     Planned("modmul", "little-data", flags="--eval-every 20"),
     Planned("modmul", "noise", flags="--eval-every 20"),
-    # Both get there after some 500 steps or sooner, so their usual grids would be coarse.
+    # Both reach their level after some 500 steps or sooner, so their usual evaluation grids would be coarse.
     Planned("mnist", flags="--eval-every 20"),
     Planned("parity", flags="--eval-every 10"),
 )

@@ -50,9 +50,7 @@ class Comparison(NamedTuple):
     more_seeds: int | None  # that would probably decide; None where it is decided, or more seeds do not help
 
 
-def compare(
-    reference: Numbers, challenger: Numbers, *, margin: float = MARGIN, resamples: int = RESAMPLES
-) -> Comparison:
+def compare(reference: Numbers, challenger: Numbers, *, resamples: int = RESAMPLES) -> Comparison:
     """Compare what two arms took, by seed. The same numbers always give the same result.
 
     >>> slow, fast = ({seed: Bound(n * (100 + seed)) for seed in range(6)} for n in (2, 1))
@@ -69,8 +67,8 @@ def compare(
         ratio = ratio_of(*spreads)
         found = [ratio_of(*map(spread_of, pair)) for pair in resampled(sides, resamples, paired=paired)]
         interval = middle(found)
-    word = decide(interval, margin) if seeds >= LEAST else "not decided"
-    more = seeds_to_decide(interval, seeds, margin) if word == "not decided" else None
+    word = decide(interval) if seeds >= LEAST else "not decided"
+    more = seeds_to_decide(interval, seeds) if word == "not decided" else None
     return Comparison(ratio, interval, spreads[0], spreads[1], seeds, paired, word, more)
 
 
@@ -84,7 +82,7 @@ def ratio_of(reference: Spread, challenger: Spread) -> Between:
 
 
 def resampled(sides: Sequence[Sequence[Bound]], count: int, *, paired: bool) -> Iterator[list[list[Bound]]]:
-    """Each side with its seeds drawn anew, with replacement; the same ones on both sides where they are paired."""
+    """Each side with its seeds drawn again, with replacement; the same ones on both sides where they are paired."""
     source = random.Random(0)
     for _ in range(count):
         places = [source.choices(range(len(side)), k=len(side)) for side in sides]
@@ -104,17 +102,17 @@ def median_interval(bounds: Sequence[Bound]) -> Between:
     return middle([Between(m.value, m.value if m.exact else math.inf) for m in medians])
 
 
-def decide(interval: Between, margin: float = MARGIN) -> Word:
+def decide(interval: Between) -> Word:
     """
     >>> [decide(Between(*pair)) for pair in ((1.2, 2.0), (0.95, 1.05), (0.1, 0.9), (0.8, 1.5), (1.01, 1.04))]
     ['helps', 'no difference', 'hurts', 'not decided', 'no difference']
     """
-    if 1 / margin <= interval.low and interval.high <= margin:
+    if interval.low >= 1 / MARGIN and interval.high <= MARGIN:
         return "no difference"
     return "helps" if interval.low > 1 else "hurts" if interval.high < 1 else "not decided"
 
 
-def seeds_to_decide(interval: Between, seeds: int, margin: float = MARGIN) -> int | None:
+def seeds_to_decide(interval: Between, seeds: int) -> int | None:
     """How many more seeds would probably decide, as intervals shrink with the root of their number: a rough guess.
 
     None where an end of the interval is unknown: then longer runs would help, more seeds would not.
@@ -124,7 +122,7 @@ def seeds_to_decide(interval: Between, seeds: int, margin: float = MARGIN) -> in
         return None
     centre, half = (math.log(interval.high * interval.low) / 2, math.log(interval.high / interval.low) / 2)
     # Either the difference is shown, or that there is none.
-    room = max(abs(centre), math.log(margin) - abs(centre))
+    room = max(abs(centre), math.log(MARGIN) - abs(centre))
     return max(missing, math.ceil(seeds * (POWER * half / room) ** 2) - seeds)
 
 

@@ -1,4 +1,4 @@
-"""The paper's published numbers, as data: which configuration, which number, where it stands."""
+"""The paper's published numbers, as data: which configuration, which number, which table."""
 
 from __future__ import annotations
 

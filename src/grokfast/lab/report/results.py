@@ -18,12 +18,12 @@ from grokfast.lab.compare.arms import (
     columns_not_run,
     held_text,
     paper_arms,
+    quiet_cost_rows,
     summary_not_run,
     summary_row,
 )
 from grokfast.lab.compare.claims import Finding, findings
 from grokfast.lab.compare.controls import FILTERS, Control, controls, fastest
-from grokfast.lab.compare.costs import quiet_cost_rows
 from grokfast.lab.compare.distances import distance_rows
 from grokfast.lab.compare.evidence import command_lines, missing, missing_costs
 from grokfast.lab.compare.names import enumerate_words, label

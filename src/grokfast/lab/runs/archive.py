@@ -96,7 +96,7 @@ def write_table(path: Path, table: dict[str, Any]) -> None:
 
 
 def read_table(run: Run, name: str) -> dict[str, Any] | None:
-    """A table that stands for what a run recorded; None where it has none."""
+    """The table that an archive keeps of a recording; None where there is none."""
     try:
         return read_json(run.path / name) if (run.path / name).exists() else None
     except ValueError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ State = Literal["complete", "diverged", "running", "incomplete"]
 def state_of(run: Run) -> State:
     """The status of a run for a person: also whether a process trains it now, and whether its loss is not finite."""
     if run.status == "complete":
-        return "diverged" if (run.summary or {}).get("diverged") else "complete"
+        return "diverged" if run.diverged else "complete"
     return "running" if is_locked(run.path / "lock") else "incomplete"
 
 
@@ -37,7 +37,7 @@ def is_locked(path: Path) -> bool:
 
 
 def describe(run: Run) -> dict[str, Any]:
-    """A run in a few values; crossings are those of a complete run, at the level it was judged at."""
+    """A run in a few values; only a complete run has crossings, at the level it was judged at."""
     rows, summary = run.rows, run.summary
     found = (summary or {}).get("crossings", {})
     last, lowest = rows[-1] if rows else None, best(rows, "loss")
@@ -54,8 +54,8 @@ def describe(run: Run) -> dict[str, Any]:
     }
 
 
-def readable_runs(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
-    """The runs that can be shown, and a line on each other one: of another version, or damaged."""
+def readable_runs(runs: Sequence[Run], *looks: Callable[[Run], object]) -> tuple[list[Run], list[str]]:
+    """The runs that can be shown and looked at, and a line on each other one: of another version, or damaged."""
     kept: list[Run] = []
     lost: list[str] = []
     for run in runs:
@@ -63,6 +63,8 @@ def readable_runs(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
             _ = run.settings, describe(run)
             if run.status == "complete" and not run.rows:
                 raise RunError("its metrics.jsonl is missing")
+            for look in looks:
+                look(run)
             kept.append(run)
         except (RunError, ValueError, TypeError, KeyError, AttributeError, OSError) as error:
             lost.append(f"{run.name} cannot be shown: {error or type(error).__name__}")

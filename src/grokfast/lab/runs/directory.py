@@ -12,14 +12,16 @@ Looking at a run needs no torch and imports no code that the run names; only `co
 
 from __future__ import annotations
 
+import json
 import lzma
+import math
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from grokfast.lab.own_code import closest
 from grokfast.lab.runs.files import read_json
-from grokfast.lab.runs.metrics import Crossing, Kind, Row, crossings, row_from_json, unpack_rows
+from grokfast.lab.runs.metrics import Crossing, Kind, Row, crossings, row_from_plain, unpack_rows
 from grokfast.lab.runs.upgrade import upgrade
 
 if TYPE_CHECKING:
@@ -111,7 +113,7 @@ class Run:
 
     @property
     def environment(self) -> dict[str, Any]:
-        """What the numbers may depend on besides the configuration; empty where it got lost."""
+        """What the numbers may depend on besides the configuration; empty where it is missing."""
         path = self.path / "environment.json"
         return read_json(path) if path.exists() else {}
 
@@ -128,6 +130,12 @@ class Run:
             except (ValueError, TypeError, KeyError, lzma.LZMAError) as error:
                 raise RunError(f"{path} is damaged: {error}") from error
         return [row for row in self._known[1] if self.end is None or row.step <= self.end]
+
+    @property
+    def diverged(self) -> bool:
+        """Whether its loss is not finite any more."""
+        rows = self.rows
+        return bool(rows) and not math.isfinite(rows[-1].train_loss)
 
     @property
     def summary(self) -> dict[str, Any] | None:
@@ -153,7 +161,7 @@ class Run:
 
     @property
     def level(self) -> float:
-        """Where this run is judged: where it was told to stop, else where its task counts as generalised."""
+        """The level this run is judged at: where it stops, else where its task counts as generalised."""
         if self._level is not None:
             return self._level
         until = self.loop["until"]
@@ -206,7 +214,9 @@ class Run:
 
 def read_rows(path: Path) -> list[Row]:
     content = path.read_bytes()
-    return unpack_rows(content) if path.name == PACKED else [row_from_json(line) for line in content.split(b"\n")[:-1]]
+    if path.name == PACKED:
+        return unpack_rows(content)
+    return [row_from_plain(json.loads(line)) for line in content.split(b"\n")[:-1]]
 
 
 def load_runs(directory: str | Path = "runs") -> list[Run]:

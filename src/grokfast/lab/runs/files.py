@@ -13,7 +13,7 @@ from typing import Any
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file that nobody ever sees half-written: write a draft beside it, sync it, rename it."""
+    """Write a file that is never seen half-written: write a draft beside it, sync it, rename it."""
     draft = path.with_name(f".{path.name}.new")
     try:
         with draft.open("wb") as file:

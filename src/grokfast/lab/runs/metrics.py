@@ -130,10 +130,6 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def row_from_json(line: bytes) -> Row:
-    return row_from_plain(json.loads(line))
-
-
 def row_from_plain(values: dict[str, Any]) -> Row:
     row = Row(**values)
     for name in COUNTS:

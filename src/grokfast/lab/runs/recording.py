@@ -1,4 +1,4 @@
-"""What a run keeps besides its metrics, for those who ask: weights on a schedule, gradients of sampled scalars.
+"""What a run keeps besides its metrics, on demand: weights on a schedule, gradients of sampled scalars.
 
     snapshots/STEP.pt    the weights after STEP steps; dense early, sparse late
     gradients.json       which scalars were sampled
@@ -27,12 +27,12 @@ from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.files import read_json, write_atomically, write_json
 from grokfast.lab.runs.writer import GRADIENTS, SNAPSHOTS, to_bytes
 
-BUFFERED = 2000  # looks at the gradients in memory
+BUFFERED = 2000  # samples of the gradients in memory
 OVERFIT_STEP = 500  # the paper's state B: the training data is learnt, nothing generalises yet
 
 
 def snapshot_steps(per_decade: int, budget: int) -> list[int]:
-    """When to keep the weights: so often per decade of steps, at 0, at the paper's state B and at the end.
+    """When to keep the weights: this often per decade of steps, at 0, at the paper's state B and at the end.
 
     >>> snapshot_steps(2, 1000)
     [0, 1, 3, 10, 32, 100, 316, 500, 1000]
@@ -100,13 +100,13 @@ class GradientTap:
         self._file.seek(0, io.SEEK_END)
 
     def take(self) -> None:
-        """Look at the gradients: called before and after the filter has seen them."""
+        """Sample the gradients: called before and after the filter changes them."""
         parts = [
             torch.zeros(len(index)) if p.grad is None else p.grad.detach().flatten()[index].float().cpu()
             for _, p, index in self._chosen
         ]
         self._rows.append(torch.cat(parts))
-        if len(self._rows) >= BUFFERED:  # an even number: both looks of each step
+        if len(self._rows) >= BUFFERED:  # an even number: both samples of each step
             self.flush()
 
     def flush(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-FIELDS = {  # of each filter, among those of all filters
+FIELDS = {  # of each filter, among the fields of all filters
     "ema": ("alpha",),
     "ma": ("window_size",),
     "fir": ("taps",),

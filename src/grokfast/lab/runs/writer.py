@@ -1,4 +1,4 @@
-"""A run directory, written so that a process killed at any moment loses nothing that a resume does not bring back.
+"""A run directory, written so that a resume recovers everything, whenever the process was killed.
 
 Every file but metrics.jsonl and gradients.f32 appears whole or not at all. A resume cuts these two back to its
 checkpoint. A checkpoint seals what was written so far: where that has changed since, an earlier one is taken.
@@ -19,11 +19,12 @@ from typing import Any, NamedTuple
 import filelock
 import torch
 
-from grokfast.lab.config import RunConfig, fingerprint, flatten, title, to_json
+from grokfast.lab.config import RunConfig, flatten, to_json
 from grokfast.lab.own_code import is_own_code
 from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.files import new_directory, read_json, write_atomically, write_json
 from grokfast.lab.runs.metrics import Row, row_to_json
+from grokfast.lab.runs.names import fingerprint, title
 
 GRADIENTS, SNAPSHOTS = "gradients.f32", "snapshots"  # what recording.py writes
 CHUNK = 2**20  # bytes of a file in memory
@@ -31,11 +32,9 @@ GLANCE = 0.2  # seconds: to see whether a run is being written takes its lock fo
 
 
 def run_path(config: RunConfig, directory: str | Path) -> Path:
-    """Where a configuration's run lives: one directory per distinct configuration."""
-    folder = Path(directory)
-    # Before names had settings of the task in them.
-    paths = [folder / f"{title(config, with_task=named)}-{fingerprint(config)}" for named in (True, False)]
-    return next((path for path in paths if path.exists()), find_old_path(config, folder) or paths[0])
+    """The directory of a configuration's run: one per distinct configuration."""
+    path = Path(directory) / f"{title(config)}-{fingerprint(config)}"
+    return path if path.exists() else find_old_path(config, path.parent) or path
 
 
 def find_old_path(config: RunConfig, directory: Path) -> Path | None:
@@ -176,7 +175,7 @@ class Writer:
         return {name: (size, hash.hexdigest()) for name, (size, hash) in self._recorded.items()}
 
     def load_checkpoint(self, warn: Callable[[str], None]) -> dict[str, Any] | None:
-        """The newest checkpoint that is whole, with metrics.jsonl cut back to it; None to begin anew.
+        """The newest checkpoint that is whole, with metrics.jsonl cut back to it; None to begin again.
 
         One is whole if its hash is right, and those of the evaluations and recordings before it; old ones have none.
         """

@@ -67,7 +67,7 @@ def connect(address: str | None) -> None:
 
 
 def check_room(threads: int, gpus: int) -> None:
-    """Refuse tasks that no node can hold: Ray would wait for such a node for ever."""
+    """Refuse tasks that no node can hold: Ray would wait for such a node forever."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if not any(node.get("CPU", 0) >= threads and node.get("GPU", 0) >= gpus for node in nodes):
         raise RunError(f"a node of the cluster must have {threads} CPUs and {gpus} GPUs for one run, got none")

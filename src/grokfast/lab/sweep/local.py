@@ -54,7 +54,7 @@ def count_cores() -> int:
 
 
 def ignore(line: str) -> None:
-    """Tell nobody."""
+    """Drop a message."""
 
 
 def run_local(sweep: Sweep, workers: int, show: Show, tell: Tell = ignore, command: list[str] | None = None) -> bool:

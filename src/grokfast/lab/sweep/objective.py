@@ -19,13 +19,13 @@ from grokfast.lab.config import RunConfig
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import Row, best, validation
 from grokfast.lab.runs.writer import run_path
-from grokfast.lab.sweep.spec import Objective, is_turned
+from grokfast.lab.sweep.spec import Objective, more_is_better
 from grokfast.lab.tasks.base import Measure
 
 ENOUGH = 4  # complete runs before another is compared with them
-GRAIN = 0.05  # gaps that differ by less are alike: before it generalises a run only guesses
+GRAIN = 0.05  # smaller differences between gaps do not count: a run only guesses before it generalises
 UNKNOWN = Bound(math.inf, False)  # of a run that was pruned, failed or has no such number
-BEYOND = 1e9  # seconds added to those of a run that never got there: a fast failure must not win
+BEYOND = 1e9  # seconds added for a run that never reaches its level: a fast failure must not win
 
 Curve = list[tuple[int, float]]  # steps and gaps
 
@@ -61,7 +61,7 @@ def bound_of(run: Run, objective: Objective) -> Bound:
             return UNKNOWN if lowest is None else Bound(lowest.value)
         case _:
             value = (rows[-1].more or {}).get(objective)
-            return UNKNOWN if value is None else Bound(-value if is_turned(objective) else value)
+            return UNKNOWN if value is None else Bound(-value if more_is_better(objective) else value)
 
 
 def value_of(run: Run, objective: Objective) -> float:

@@ -1,24 +1,22 @@
-"""The specification of a sweep: what is fixed, what varies, what is sought. It stands in sweep.json, unchanged."""
+"""The specification of a sweep: fixed settings, varied settings, the objective. sweep.json holds it, unchanged."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 import json
-import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-from grokfast.lab.config import RunConfig
+from grokfast.lab.config import OPTIMIZERS, RunConfig, find_optimizer
 from grokfast.lab.filters import FILTERS, find_filter
-from grokfast.lab.optimizers import OPTIMIZERS, find_optimizer
 from grokfast.lab.own_code import is_own_code
 from grokfast.lab.request import Request, resolve
 from grokfast.lab.runs.directory import RunError
 from grokfast.lab.runs.files import read_json, write_json
+from grokfast.lab.runs.names import plain_word, short_hash
 from grokfast.lab.sweep.space import Choices, Dimension, Point, Range, ends
 from grokfast.lab.tasks import TASKS, find_task
 from grokfast.lab.values import tuples
@@ -38,12 +36,9 @@ class OwnCode(NamedTuple):
     optimizers: tuple[str, ...] = ()
 
     def load(self) -> None:
-        for name in self.tasks:
-            find_task(name)
-        for name in self.filters:
-            find_filter(name)
-        for name in self.optimizers:
-            find_optimizer(name)
+        for names, find in zip(self, (find_task, find_filter, find_optimizer), strict=True):
+            for name in names:
+                find(name)
 
     @property
     def flags(self) -> list[str]:
@@ -133,8 +128,8 @@ def check_objective(spec: Spec) -> None:
         raise ValueError(f"objective {spec.objective} needs --measures, got it without")
 
 
-def is_turned(objective: Objective) -> bool:
-    """Whether more is better: such a number is made smaller with its sign turned."""
+def more_is_better(objective: Objective) -> bool:
+    """Whether more is better: such a number is minimised with its sign changed."""
     return objective == "accuracy" or any(task.recorded.get(objective, False) for task in TASKS.values())
 
 
@@ -186,12 +181,10 @@ def check_version(data: dict[str, Any]) -> None:
 
 
 def directory_name(spec: Spec) -> str:
-    """The same for the same command, whatever number of threads the machine suggests."""
+    """A name that is the same for the same command, whatever number of threads the machine suggests."""
     data = spec_to_json(spec)
     data["base"]["values"].pop("threads", None)
-    digits = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:8]
-    task = re.sub(r"\W+", "_", spec.base.task.rpartition("/")[2])
-    return "-".join([task, *(d.name for d in spec.dimensions), digits])
+    return "-".join([plain_word(spec.base.task), *(d.name for d in spec.dimensions), short_hash(data)])
 
 
 def load_spec(folder: Path) -> Spec:
@@ -219,20 +212,20 @@ def save_spec(spec: Spec, folder: Path, *, threads_given: bool = True) -> Spec:
         if not threads_given:
             spec = with_threads(spec, begun.base.get("threads"))
         if spec != begun:
-            raise RunError(f"{folder} holds another sweep: {differences(begun, spec)}")
+            raise RunError(f"{folder} holds another sweep: {describe_changes(begun, spec)}")
         return begun
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / FILE, spec_to_json(spec))
     return spec
 
 
-def differences(begun: Spec, asked: Spec) -> str:
-    old, new = flatten(spec_to_json(begun)), flatten(spec_to_json(asked))
+def describe_changes(begun: Spec, asked: Spec) -> str:
+    old, new = value_texts(spec_to_json(begun)), value_texts(spec_to_json(asked))
     differing = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     return "; ".join(f"{key} is {old.get(key, 'not there')}, got {new.get(key, 'none')}" for key in differing)
 
 
-def flatten(data: dict[str, Any]) -> dict[str, str]:
+def value_texts(data: dict[str, Any]) -> dict[str, str]:
     """The values of a specification by name, as text."""
     lists = {d["name"]: {k: v for k, v in d.items() if k != "name"} for d in data["dimensions"]}
     rest = {k: v for k, v in data.items() if k not in ("base", "dimensions")}

@@ -9,7 +9,7 @@ from grokfast.lab.compare.seeds import Bound, Spread, spread_of
 from grokfast.lab.runs.metrics import Best, best
 from grokfast.lab.sweep.objective import UNKNOWN, bound_of
 from grokfast.lab.sweep.space import Point
-from grokfast.lab.sweep.spec import Objective, Spec, is_turned
+from grokfast.lab.sweep.spec import Objective, Spec, more_is_better
 from grokfast.lab.sweep.study import Sweep, Tally
 
 HEADINGS = {
@@ -98,7 +98,7 @@ def bound_text(bound: Bound, objective: Objective) -> str:
 
 def to_json(standing: Standing, objective: Objective) -> dict[str, Any]:
     """A standing as plain data; where a number is not exact, the true one is above it, or it is not known: null."""
-    sign = -1.0 if is_turned(objective) else 1.0
+    sign = -1.0 if more_is_better(objective) else 1.0
     median = standing.spread.median
     found = [sign * bound.value if math.isfinite(bound.value) else None for bound in (median, *standing.bounds)]
     counts = {name: getattr(standing, name) for name in ("censored", "complete", "pruned", "failed")}

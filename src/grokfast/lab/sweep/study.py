@@ -157,7 +157,7 @@ class Sweep:
         self.study.enqueue_trial(params, user_attrs={"point": note_of(point, attempt)})
 
     def points(self, trials: Sequence[FrozenTrial]) -> list[Point]:
-        """All runs that are known by now: those of the grid, or those that a search has proposed, with every seed."""
+        """All runs known so far: every point of a grid, or every proposal of a search with every seed."""
         if self.spec.search == "grid":
             return self.spec.points()
         settings = dict.fromkeys(point.setting for t in trials if (point := point_of(t)))
@@ -223,7 +223,7 @@ def failure(trial: FrozenTrial) -> str | None:
 
 
 def distributions_of(dimensions: Sequence[Dimension]) -> dict[str, BaseDistribution]:
-    """What varies, as Optuna knows it."""
+    """The dimensions as Optuna's distributions."""
     found: dict[str, BaseDistribution] = {}
     for d in dimensions:
         if isinstance(d, Choices):
@@ -236,11 +236,11 @@ def distributions_of(dimensions: Sequence[Dimension]) -> dict[str, BaseDistribut
 
 
 def setting_of(params: Mapping[str, Any], dimensions: Sequence[Dimension]) -> tuple[tuple[str, Any], ...]:
-    """What Optuna proposes, as we know it."""
+    """The setting that Optuna proposes, with our values."""
     known = {(d.name, stored(v)): v for d in dimensions if isinstance(d, Choices) for v in d.values}
     return tuple((name, known.get((name, value), value)) for name, value in params.items())
 
 
 def stored(value: Any) -> Any:
-    """A value as Optuna can store it: it knows no tuples."""
+    """A value as Optuna can store it: Optuna has no tuples."""
     return ":".join(map(str, value)) if isinstance(value, tuple) else value

@@ -1,4 +1,4 @@
-"""One run of a sweep, trained in any process: from where it stands to its end."""
+"""One run of a sweep, trained to its end in any process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from grokfast.lab.runs.metrics import Row
 from grokfast.lab.sweep.objective import Judge, value_of
 from grokfast.lab.sweep.space import Point
 from grokfast.lab.sweep.spec import Spec
@@ -16,7 +15,7 @@ from grokfast.lab.training.loop import Watcher
 from grokfast.lab.training.messages import Tell, one_line
 from grokfast.lab.training.train import train
 
-LOOK = 1.0  # seconds between looks at what takes a file to know
+LOOK = 1.0  # seconds between questions that take a file to answer
 PATIENCE = 30.0  # seconds for a process that was killed to be gone
 
 
@@ -35,7 +34,7 @@ def at_intervals(ask: Callable[[], bool]) -> Callable[[], bool]:
 
 
 class Ending(NamedTuple):
-    """How a run ended: with which value, after which step. A pruned or a stopped one has left a checkpoint."""
+    """How a run ended: its value and its last step. A pruned or a stopped run has left a checkpoint."""
 
     state: Literal["complete", "pruned", "stopped", "failed"]
     value: float = math.inf
@@ -56,29 +55,23 @@ def carry_out(
     try:
         config = spec.config(point)
         judge = Judge(config, folder) if spec.prune else None
-        stopped = False
+        rarely, stopped = at_intervals(should_stop), False
 
-        def stop() -> bool:
+        def is_stopped(ask: Callable[[], bool]) -> bool:
             nonlocal stopped
-            stopped = should_stop()
-            return stopped or (judge is not None and judge.is_hopeless())
-
-        def interrupted() -> bool:
-            nonlocal stopped
-            stopped = stopped or rarely()
+            stopped = stopped or ask()
             return stopped
 
-        rarely = at_intervals(should_stop)
-
-        def see(row: Row) -> None:
-            if judge is not None:
-                judge.see(row)
-
-        watcher = Watcher(on_row=see, on_warning=tell, should_stop=stop, interrupted=interrupted)
+        watcher = Watcher(
+            on_row=judge.see if judge else lambda row: None,
+            on_warning=tell,
+            should_stop=lambda: is_stopped(should_stop) or (judge is not None and judge.is_hopeless()),
+            interrupted=lambda: is_stopped(rarely),
+        )
         run, complete = train(config, folder, watcher, command=command, patience=PATIENCE)
         state = "complete" if complete else "stopped" if stopped else "pruned"
         if state == "stopped":
             return Ending(state)
         return Ending(state, value_of(run, spec.objective), run.rows[-1].step)
-    except Exception as error:  # whatever it is: the runs after it may take all night and need not know
+    except Exception as error:  # whatever it is: the runs after it may take all night and do not depend on it
         return Ending("failed", error=one_line(error))

@@ -1,4 +1,4 @@
-"""Ctrl-C and the signals of schedulers: a question that the loop can ask, and processes that do not hear them."""
+"""Ctrl-C and the signals of schedulers: the loop asks whether one came, and workers do not receive Ctrl-C."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
-# SIGTERM is how schedulers end a job, SIGHUP how a terminal does that is closed; Windows knows no SIGHUP.
+# Schedulers end a job with SIGTERM, and a terminal that is closed sends SIGHUP. Windows has no SIGHUP.
 STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
@@ -15,7 +15,7 @@ STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if
 def stop_on_interrupt() -> Generator[Callable[[], bool]]:
     """Turn the first Ctrl-C, SIGTERM or SIGHUP into a question the loop can ask; a second one acts at once.
 
-    A SIGHUP that is ignored stays ignored: nohup wants it so.
+    A SIGHUP that is ignored stays ignored, for nohup.
     """
     asked = False
     previous = {number: signal.getsignal(number) for number in STOPPING}
@@ -37,7 +37,7 @@ def stop_on_interrupt() -> Generator[Callable[[], bool]]:
 
 @contextmanager
 def block_interrupts() -> Generator[None]:
-    """Processes started here do not hear Ctrl-C, not even while they import; we hear it afterwards."""
+    """Processes started here do not receive Ctrl-C, not even while they import; this process does so afterwards."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.nn.utils import clip_grad_norm_, get_total_norm
 
 import grokfast
@@ -23,12 +22,12 @@ from grokfast.lab.training import parallel, rivals
 from grokfast.lab.training.machine import peak_memory_bytes
 from grokfast.lab.training.optimizers import attach_filter, filter_metrics, make_optimizers, make_trigger, switch
 
-TOGETHER = 32  # steps between looks where several ranks must agree
+TOGETHER = 32  # steps between checks where several ranks must agree
 
 
 @dataclass(frozen=True)
 class Watcher:
-    """How a loop talks to its caller. It may stop the run: at an evaluation, or at any step, where looking is cheap."""
+    """How a loop talks to its caller, who may stop the run at an evaluation, or at any step if asking is cheap."""
 
     on_row: Callable[[Row], None] = lambda row: None
     on_metrics: Callable[[int, dict[str, float]], None] | None = None  # of the filter, computed only if asked for
@@ -164,7 +163,7 @@ class Loop:
         self._saved = time.perf_counter()
 
     def _change_gradients(self) -> None:
-        """Do what rival methods do to gradients."""
+        """Apply the rival methods that change gradients."""
         optim = self.config.optim
         if optim.late_decay and self.saturated.fired:
             rivals.add_decay(self.params, optim.late_decay)
@@ -225,6 +224,8 @@ class Loop:
         return optim.lr * warm
 
     def _state(self) -> dict[str, Any]:
+        parts = self.loss_sum, self.correct_sum
+        sums = [parallel.total(part.clone()) if self.pending else part for part in parts]
         return {
             "step": self.step,
             "samples": self.samples,
@@ -233,12 +234,8 @@ class Loop:
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "task": self.task.state_dict(),
             "saturated": self.saturated.streak,
-            "interval": (self.pending, *self._sums()),
+            "interval": (self.pending, *sums),
         }
-
-    def _sums(self) -> list[Tensor]:
-        sums = self.loss_sum, self.correct_sum
-        return [parallel.total(part.clone()) if self.pending else part for part in sums]
 
     def _restore(self, state: dict[str, Any]) -> None:
         self.step, self.samples, self.seconds = state["step"], state["samples"], state["seconds"]
@@ -247,9 +244,9 @@ class Loop:
             optimizer.load_state_dict(saved)
         self.task.load_state_dict(state["task"])
         self.saturated.streak = state.get("saturated", 0)  # version 0.1 knew no late decay
-        if "interval" in state:  # older checkpoints are those of evaluations
+        if "interval" in state:  # older checkpoints were written at evaluations only
             self.pending, *sums = state["interval"]
-            if self.writer is not None:  # on one rank: the sums are those of all
+            if self.writer is not None:  # on one rank only: the sums are over all ranks
                 self.loss_sum, self.correct_sum = (part.to(self.params[0].device) for part in sums)
 
 

@@ -1,4 +1,4 @@
-"""The machine that a run is on: everything else its numbers may depend on, and the memory it takes."""
+"""The machine that trains a run: everything else that its numbers may depend on, and the memory it takes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def peak_memory_bytes() -> int | None:
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated()
     with contextlib.suppress(OSError, StopIteration):
-        # Not ru_maxrss: on Linux a process inherits that of its parent.
+        # Not ru_maxrss: on Linux a process inherits its parent's.
         lines = Path("/proc/self/status").read_text().splitlines()
         return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
     with contextlib.suppress(ImportError):
@@ -80,7 +80,7 @@ def keep_freed_memory() -> None:
 
 
 def forget_peak_memory() -> None:
-    """Let the next run measure its own peak: that of a process includes everything it did before."""
+    """Let the next run measure its own peak: the peak of a process includes everything it did before."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)  # glibc: gives back what earlier runs have freed

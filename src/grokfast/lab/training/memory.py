@@ -1,4 +1,4 @@
-"""How much memory a run will need, and whether there is that much: asked before any of it is used."""
+"""How much memory a run will need, and whether it is free: checked before any of it is used."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def state_bytes(filter: grokfast.Filter | None, weights: int) -> float:
 
 
 def available_bytes(device: str) -> float:
-    """Memory of a device that is free now; inf where nobody knows."""
+    """The free memory of a device; inf where it is unknown."""
     if device.startswith("cuda"):
         return torch.cuda.mem_get_info(torch.device(device))[0]
     found = [math.inf]

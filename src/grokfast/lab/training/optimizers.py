@@ -9,8 +9,16 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 import grokfast
-from grokfast.lab.config import PATIENCE, SATURATED, MuonParams, OptimConfig, RunConfig
-from grokfast.lab.optimizers import OPTIMIZERS, keywords_of, parameters_of
+from grokfast.lab.config import (
+    OPTIMIZERS,
+    PATIENCE,
+    SATURATED,
+    MuonParams,
+    OptimConfig,
+    RunConfig,
+    keywords_of,
+    parameters_of,
+)
 from grokfast.lab.training.muon import Muon
 
 

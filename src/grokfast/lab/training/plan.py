@@ -12,14 +12,15 @@ import statistics
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from grokfast.lab.config import RunConfig, fingerprint, to_json
+from grokfast.lab.config import RunConfig, to_json
 from grokfast.lab.paper.published import published_of
 from grokfast.lab.runs.directory import Run, RunError, load_runs
+from grokfast.lab.runs.names import fingerprint
 from grokfast.lab.runs.writer import run_path
 from grokfast.lab.tasks.data import DataError
 from grokfast.lab.training.train import make_task
 
-TIMED_STEPS = 100  # the speed of a shorter run is mostly that of its start
+TIMED_STEPS = 100  # a shorter run mostly measures its start
 
 
 def complete_runs(configs: Iterable[RunConfig], folder: Path) -> list[Run]:
@@ -29,7 +30,7 @@ def complete_runs(configs: Iterable[RunConfig], folder: Path) -> list[Run]:
 
 
 def what_is_left(configs: Iterable[RunConfig], folder: Path) -> list[RunConfig]:
-    """What is still to be trained, wholly or in part."""
+    """The runs that are still to be trained, wholly or in part."""
     return [config for config in configs if Run(run_path(config, folder)).status != "complete"]
 
 

@@ -1,4 +1,4 @@
-"""TensorBoard events of a run, for those who look there."""
+"""TensorBoard events of a run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def event_writer(folder: Path | None) -> Generator[Write | None]:
 
     def write(step: int, values: Mapping[str, float | None]) -> None:
         nonlocal writer
-        # A resumed run repeats the steps after its checkpoint: what was written of them before is purged.
+        # A resumed run repeats the steps after its checkpoint: their earlier events are purged.
         writer = writer or SummaryWriter(str(folder), purge_step=step)
         for name, value in values.items():
             if value is not None:

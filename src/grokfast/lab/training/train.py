@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from grokfast.lab import filters, optimizers, tasks
-from grokfast.lab.config import RunConfig, check_device, from_json, to_json
+from grokfast.lab import filters, tasks
+from grokfast.lab.config import RunConfig, check_device, find_optimizer, from_json, to_json
 from grokfast.lab.own_code import is_own_code
 from grokfast.lab.request import ask, resolve
 from grokfast.lab.runs.directory import Run
@@ -39,7 +39,7 @@ def train(
     command: list[str] | None = None,
     patience: float = 0.0,
 ) -> Outcome:
-    """Train a configuration to its end, from wherever its run stands; a complete one is left alone.
+    """Train a configuration to its end, from its last checkpoint; a complete run is left alone.
 
     Args:
         config: what to train. Its `data_dir` is where the data is now, also for a run that was begun elsewhere.
@@ -84,7 +84,7 @@ def resume(
     data_dir: str | Path | None = None,
     memory_limit: float | None = None,
 ) -> Outcome:
-    """Continue a run under its name; where its data is and what memory it may need can differ from when it began."""
+    """Continue a run under its name; the place of its data and its memory limit may differ from when it began."""
     if run.status == "complete":
         return Outcome(run, True)
     check_unedited(run)
@@ -113,11 +113,11 @@ def train_run(run: Run, config: RunConfig, task: Task, watcher: Watcher | None =
 def follow(watcher: Watcher) -> None:
     """Train along with rank 0, run by run, until it is done; nothing is written here."""
     while (sent := parallel.from_leader(None)) is not None:
-        # Code that the command line of rank 0 named is loaded here too.
+        # Load the user's own code that the command line of rank 0 names.
         tasks.find_task(sent["task"]["name"])
         if sent["filter"] is not None:
             filters.find_filter(sent["filter"]["name"])
-        optimizers.find_optimizer(sent["optim"]["optimizer"])
+        find_optimizer(sent["optim"]["optimizer"])
         config = from_json(sent)
         run_loop(config, make_task(config), None, watcher)
 
@@ -127,7 +127,7 @@ def make_task(config: RunConfig) -> Task:
     loop, size = config.loop, config.task.size()
     check_device(loop.device)
     check_memory(config, size)
-    torch.set_num_threads(loop.threads)  # now: sums over the data are rounded by it too, alike on every rank
+    torch.set_num_threads(loop.threads)  # now: their number also decides how sums over the data are rounded
     keep_freed_memory()
     task = config.task.make(seed=loop.seed, device=loop.device, data_dir=loop.data_dir)
     if not size.weights:
