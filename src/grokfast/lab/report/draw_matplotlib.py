@@ -109,7 +109,7 @@ def set_ticks(axis: Axis) -> None:
     low, high = axis.get_view_interval()
     decades = math.log10(high / low)
     between = (1.0, 2.0, 5.0) if decades < 2.5 else (1.0,)
-    axis.set_major_locator(MaxNLocator(6) if decades < 1 else LogLocator(subs=between))
+    axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]) if decades < 1 else LogLocator(subs=between))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 1000 else f"{value:g}")
 
