@@ -137,10 +137,10 @@ def picture_name(*parts: str) -> str:
 def shade(place: int, count: int) -> float:
     """The strength of a line among several in one colour: the later the stronger, the first can be seen on dark too.
 
-    >>> shade(0, 4), shade(3, 4)
-    (0.4, 1.0)
+    >>> shade(0, 2), shade(1, 2)
+    (0.6, 1.0)
     """
-    return 0.2 + 0.8 * (place + 1) / count
+    return 1 - 0.8 * (count - 1 - place) / count
 
 
 def blend(shade: float | None) -> str:
