@@ -174,6 +174,36 @@ def test_a_wide_table_says_that_it_scrolls_and_shows_more_than_names(page: Any) 
     assert all(name < width / 2 for _, _, width, name in boxes)
 
 
+@pytest.mark.parametrize("page", [360, 1200], indirect=True)
+def test_a_box_that_is_cut_below_says_so(page: Any) -> None:
+    boxes = """[...document.querySelectorAll('.scroll, pre')].filter(b => b.clientWidth).map(b => [
+        b.scrollHeight > b.clientHeight + 1, b.classList.contains('tall')])"""
+    assert all(cut == hinted for cut, hinted in page.evaluate(boxes))
+    page.add_style_tag(content=".scroll, pre { max-height: 60px !important }")
+    page.evaluate("hint()")
+    assert [True, True] in page.evaluate(boxes)
+    assert all(cut == hinted for cut, hinted in page.evaluate(boxes))
+
+
+@pytest.mark.parametrize("page", [360, 1200], indirect=True)
+def test_numbers_at_an_axis_do_not_touch(page: Any) -> None:
+    page.wait_for_timeout(300)
+    touching = page.evaluate(
+        """[...document.querySelectorAll('.xaxislayer-above')].flatMap(layer => {
+            const boxes = [...layer.querySelectorAll('.xtick text')].map(t => t.getBoundingClientRect());
+            boxes.sort((a, b) => a.left - b.left);
+            return boxes.slice(1).filter((box, i) => box.left < boxes[i].right && box.top < boxes[i].bottom);
+        }).length"""
+    )
+    assert touching == 0
+
+
+def test_hover_has_no_zeros_at_the_end(page: Any) -> None:
+    texts = page.evaluate("document.getElementById('response').data.map(t => t.hovertemplate).filter(t => t)")
+    assert texts
+    assert all("gain %{y:.4~g}" in text for text in texts if "gain" in text)
+
+
 def test_everything_recorded_is_drawn(page: Any) -> None:
     names = page.evaluate("[...document.querySelectorAll('.plotly-graph-div')].map(chart => chart.id)")
     assert names == [

@@ -13,6 +13,8 @@ from tiny import tiny
 from grokfast.lab.compare.seeds import make_arms
 from grokfast.lab.report import write_figures, write_report
 from grokfast.lab.report.curves import POINTS, band, select_groups
+from grokfast.lab.report.page.page import FIRST, extra
+from grokfast.lab.report.pictures import Panel, Plot, Series
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.files import read_json, write_json
 from grokfast.lab.runs.writer import create_run
@@ -105,6 +107,13 @@ def test_a_page_of_fifty_distinct_long_runs_stays_below_six_megabytes(tmp_path: 
     assert (len(kept), len(others)) == (14, 37)
     assert kept[-1].runs == [many]
     assert [arm.runs[0] for arm in kept[:13]] == runs[:13]
+
+
+def test_many_pictures_of_a_section_are_folded_away() -> None:
+    plots = [Plot(f"p{i}", f"picture {i}", [Panel("x", "y", [Series(0, "a", [1], [1])])]) for i in range(FIRST + 2)]
+    seen, _, folded = extra("Gradients", "What they are.", plots).html.partition("<details><summary>2 more</summary>")
+    assert (seen.count("<h3>"), folded.count("<h3>")) == (FIRST, 2)
+    assert "<details>" not in extra("Gradients", "What they are.", plots[:FIRST]).html
 
 
 def test_nothing_to_show_is_an_error(tmp_path: Path) -> None:

@@ -115,7 +115,9 @@ def test_the_page_and_the_figures_have_it(tmp_path: Path) -> None:
 
 def test_a_sweep_without_any_arrival_is_drawn_too(tmp_path: Path) -> None:
     runs = [swept_run(tmp_path, 9_999, filter="ema", lamb=lamb, alpha=alpha) for lamb in LAMBS for alpha in (0.9, 0.98)]
-    assert "nothing to recommend" in section(only(runs), "it")
+    text = section(only(runs), "it")
+    assert "nothing to recommend" in text
+    assert "Best settings" not in text
     assert len(write_figures(runs, tmp_path / "figures", "svg")) == 5
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from grokfast.lab.compare.seeds import Arm, make_arms
 from grokfast.lab.config import experiment_key
@@ -21,6 +21,7 @@ PAPER = {
     "Grokfast, decay of the baseline": 4,
     "2-stage MA, slow only": 5,
 }
+OF_FILTER = {None: 0, "ma": 1, "ema": 2}  # the colour of a filter, where none of the paper's arms has it
 MOST = 2 * len(COLOURS)  # curves that can be told apart; beyond that the rest is grey
 FIRST_FREE = 3  # the colours before it are kept for the three arms that everything is about
 
@@ -32,10 +33,34 @@ def rank(arm: Arm) -> tuple[bool, tuple[bool, float, float]]:
 
 def number_arms(arms: Sequence[Arm]) -> dict[str, int]:
     """A number for each arm of one task, by its key; the first ranks get those that can be told apart."""
-    fixed = {arm.key: PAPER[arm.paper.name] for arm in arms if arm.paper is not None and arm.paper.name in PAPER}
-    order = [*range(FIRST_FREE, MOST), *range(FIRST_FREE), *range(MOST, MOST + len(arms))]
-    free = iter(number for number in order if number not in fixed.values())
-    return {arm.key: fixed[arm.key] if arm.key in fixed else next(free) for arm in sorted(arms, key=rank)}
+    wanted: dict[str, int | None] = {}
+    for arm in sorted(arms, key=lambda arm: (arm.paper is None, rank(arm))):
+        wanted[arm.key] = OF_FILTER.get(arm.runs[0].filter) if arm.paper is None else PAPER.get(arm.paper.name)
+    return assign(wanted)
+
+
+def number_names(names: Sequence[str]) -> dict[str, int]:
+    """The same for the arms of a duel, by their names.
+
+    >>> number_names(["adamw", "adamw+ema", "muon", "muon+ema"])
+    {'adamw': 0, 'adamw+ema': 2, 'muon': 3, 'muon+ema': 4}
+    """
+    wanted: dict[str, int | None] = {}
+    for name in names:
+        _, *added = name.split("+")
+        wanted[name] = next((OF_FILTER[word] for word in added if word in OF_FILTER), None if added else 0)
+    return assign(wanted)
+
+
+def assign(wanted: Mapping[str, int | None]) -> dict[str, int]:
+    """Different numbers: the first to want one gets it, the others get free ones, at first none that one could want."""
+    found: dict[str, int] = {}
+    for key, number in wanted.items():
+        if number is not None and number not in found.values():
+            found[key] = number
+    order = [*range(FIRST_FREE, MOST), *range(FIRST_FREE), *range(MOST, MOST + len(wanted))]
+    free = iter([number for number in order if number not in found.values()])
+    return {key: found[key] if key in found else next(free) for key in wanted}
 
 
 def number_runs(runs: Sequence[Run]) -> dict[str, int]:

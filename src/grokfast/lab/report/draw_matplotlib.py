@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,14 +10,16 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, PercentFormatter
 
 from grokfast.lab.report.pictures import AXIS, NOT_REACHED, HeatMap, Note, Panel, Parallel, Picture, Plot, Series, blend
 
 LINES = {"solid": "-", "dashed": "--", "dotted": ":", "faint": "-"}
 SYMBOLS = {"ring": "o", "square": "s", "diamond": "D"}
+LETTERS = 180  # of a legend that stand beside each other
 WIDTHS = {"solid": 1.8, "dashed": 1.0, "dotted": 1.0, "faint": 0.5}
 
 
@@ -52,7 +55,9 @@ def draw_lines(figure: SubFigure, plot: Plot) -> None:
     named = [pair for axes in grid for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
     if named:
         lines, names = zip(*named, strict=True)
-        figure.legend(lines, names, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+        longest = max(map(len, names)) + 8  # a sample of the line is as wide as 8 letters
+        columns = max(1, min(4, LETTERS // longest))
+        figure.legend(lines, names, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
 
 
 def draw_heat_map(axes: Axes, plot: HeatMap) -> None:
@@ -90,16 +95,28 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
     axes.set_xscale("log" if panel.log_x else "linear")
     axes.set_yscale("log" if panel.log_y else "linear")
     axes.grid(alpha=0.25)
+    for axis, log in ((axes.xaxis, panel.log_x), (axes.yaxis, panel.log_y)):
+        if log:
+            set_ticks(axis)
     if panel.percent:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    if panel.x == "steps":
-        axes.xaxis.set_major_formatter("{x:,.0f}")
     for note in panel.notes:
         draw_note(axes, note)
 
 
+def set_ticks(axis: Axis) -> None:
+    """Plain numbers on a log axis: powers of ten, more where these are few, and even steps within a decade."""
+    low, high = axis.get_view_interval()
+    decades = math.log10(high / low)
+    between = (1.0, 2.0, 5.0) if decades < 2.5 else (1.0,)
+    axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]) if decades < 1 else LogLocator(subs=between))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 1000 else f"{value:g}")
+
+
 def draw_note(axes: Axes, note: Note) -> None:
-    look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9}
+    ground = {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 1}
+    look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9, "bbox": ground}
     if note.shift is not None:
         right, down = note.shift
         look |= {"xytext": (right, -down), "textcoords": "offset points"}

@@ -30,6 +30,7 @@ DASHES = {"solid": "solid", "dashed": "dash", "dotted": "dot", "faint": "solid"}
 WIDTHS = {"solid": 2.2, "dashed": 1.2, "dotted": 1.2, "faint": 0.7}
 SYMBOLS = {"ring": "circle-open", "square": "square-open", "diamond": "diamond-open"}
 HEIGHT, GAP = 440, 0.1
+LABELS = {"tickformat": ",~g", "nticks": 5}  # of log axes: plain numbers, few enough to be apart
 Json = dict[str, Any]
 
 
@@ -71,10 +72,10 @@ def lines(plot: Plot) -> tuple[list[Json], Json]:
         few = {"nticks": 5} if count > 1 else {}  # or long numbers would touch
         x = {"type": scale(panel.log_x), "title": title(panel.x), "domain": [left, left + width]} | shared
         y = {"type": scale(panel.log_y), "title": title(panel.y)} | shared
-        layout[f"xaxis{number}"] = (
-            x | {"anchor": f"y{number}"} | ({"tickformat": ",d"} if panel.x == "steps" else {}) | few
-        )
-        layout[f"yaxis{number}"] = y | {"anchor": f"x{number}"} | ({"tickformat": ".0%"} if panel.percent else {})
+        steps = {"tickformat": ",d"} if panel.x == "steps" else LABELS if panel.log_x else {}
+        layout[f"xaxis{number}"] = x | {"anchor": f"y{number}"} | few | steps
+        labels = {"tickformat": ".0%"} if panel.percent else LABELS if panel.log_y else {}
+        layout[f"yaxis{number}"] = y | {"anchor": f"x{number}"} | labels
         axes = {"xaxis": f"x{number}", "yaxis": f"y{number}"}
         data += [trace | axes for series in panel.series for trace in traces(series, panel)]
         layout["annotations"] += [annotation(note, panel, number) for note in panel.notes]
@@ -99,7 +100,7 @@ def annotation(note: Note, panel: Panel, number: str) -> Json:
         "xref": f"x{number}",
         "yref": f"y{number}",
         "text": html.escape(note.text).replace("\n", "<br>"),
-        "align": "left",
+        "font": {"size": 13},
     }
 
 
@@ -146,15 +147,17 @@ def parallel(plot: Parallel) -> tuple[list[Json], Json]:
         line = {"color": blend(shade), "width": width, "dash": "dot" if shade is None else "solid"}
         hover = f"{html.escape(text)}<extra></extra>"
         data.append({"y": heights, "mode": "lines", "line": line, "hovertemplate": hover} | plain)
+    written: list[Json] = []  # notes, as these have a ground on which they can be read
     for place, ticks in enumerate(plot.beams.values()):
-        heights, texts = zip(*ticks, strict=True)
-        look: Json = {"mode": "lines+markers+text", "text": texts, "textposition": "middle right"}
-        look |= {"line": {"color": AXIS, "width": 1}, "hoverinfo": "skip", "cliponaxis": False}
-        data.append({"x": [place] * len(heights), "y": heights} | look | plain)
+        heights = [height for height, _ in ticks]
+        look: Json = {"mode": "lines+markers", "line": {"color": AXIS, "width": 1}, "hoverinfo": "skip"}
+        data.append({"x": [place] * len(heights), "y": heights, "cliponaxis": False} | look | plain)
+        where = {"x": place, "xanchor": "left", "xshift": 5, "borderpad": 0, "showarrow": False}
+        written += [where | {"y": height, "text": html.escape(text)} for height, text in ticks]
     names = [html.escape(name) for name in plot.beams]
     ticks = {"tickvals": list(range(len(names))), "ticktext": names, "range": [-0.1, len(names) - 1]}
     hidden = {"visible": False, "range": [-0.06, 1.06]}
-    return data, {"xaxis": ticks | {"showgrid": False, "zeroline": False}, "yaxis": hidden}
+    return data, {"xaxis": ticks | {"showgrid": False, "zeroline": False}, "yaxis": hidden, "annotations": written}
 
 
 def traces(series: Series, panel: Panel) -> list[Json]:
@@ -175,11 +178,15 @@ def traces(series: Series, panel: Panel) -> list[Json]:
 
 def hover_text(series: Series, panel: Panel) -> str:
     what = f", {html.escape(series.what)}" if series.what else ""
-    x = "%{x:,d}" if panel.x.startswith("steps") else "%{x:.4g}"
-    y = "%{y:.1%}" if panel.percent else "%{y:.4g}"
+    x, y = f"%{{x:{number_format(panel.x)}}}", f"%{{y:{'.1%' if panel.percent else number_format(panel.y)}}}"
     return (
         f"{html.escape(series.name)}{what}<br>{html.escape(panel.y)} {y}<br>{html.escape(panel.x)} {x}<extra></extra>"
     )
+
+
+def number_format(title: str) -> str:
+    """How d3 writes a number of the axis of that title: whole steps, and no zeros at the end of others."""
+    return ",d" if title.startswith("steps") else ".4~g"
 
 
 def band_trace(series: Series, common: Json) -> list[Json]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from grokfast.lab.analysis.inside_run import Inside, Moment
-from grokfast.lab.report.pictures import Panel, Plot, Series, Style
+from grokfast.lab.report.pictures import Panel, Plot, Series, Style, shade
 
 FLOOR = 1e-8  # of losses on a log axis
 
@@ -23,7 +23,7 @@ def inside_plots(found: Inside, number: int, place: int) -> list[Plot]:
         line("validation loss", lambda m: m.val_loss),
         line("restricted loss", lambda m: m.restricted_loss, "dotted"),
         *(
-            line(f"without frequency {k}", lambda m, i=i: m.excluded_loss[i], strength=0.25 + 0.1 * i)
+            line(f"without frequency {k}", lambda m, i=i: m.excluded_loss[i], strength=shade(i, len(found.key)))
             for i, k in enumerate(found.key)
         ),
     ]
@@ -33,9 +33,9 @@ def inside_plots(found: Inside, number: int, place: int) -> list[Plot]:
         line("examples with zero loss", lambda m: m.zero_loss, "dotted"),
     ]
     names = list(found.moments[-1].norms)
-    shade = {name: (i + 1) / len(names) for i, name in enumerate(names)}
-    norms = [line(name, lambda m, n=name: m.norms[n], strength=shade[name]) for name in names]
-    ranks = [line(name, lambda m, n=name: m.ranks[n], strength=shade[name])._replace(named=False) for name in names]
+    shades = {name: shade(i, len(names)) for i, name in enumerate(names)}
+    norms = [line(name, lambda m, n=name: m.norms[n], strength=shades[name]) for name in names]
+    ranks = [line(name, lambda m, n=name: m.ranks[n], strength=shades[name])._replace(named=False) for name in names]
     return [
         Plot(
             f"inside-loss-{place}",
@@ -44,7 +44,7 @@ def inside_plots(found: Inside, number: int, place: int) -> list[Plot]:
         ),
         Plot(
             f"inside-layers-{place}",
-            "Norm and effective rank of each matrix, the later ones darker",
+            "Norm and effective rank of each matrix, the later ones in a stronger colour",
             [Panel("steps", "norm", norms, log_y=True), Panel("steps", "effective rank", ranks)],
         ),
     ]

@@ -134,6 +134,15 @@ def picture_name(*parts: str) -> str:
     return "-".join(re.sub(r"\W+", "_", part.rpartition("/")[2]) for part in parts)
 
 
+def shade(place: int, count: int) -> float:
+    """The strength of a line among several in one colour: the later the stronger, the first can be seen on dark too.
+
+    >>> shade(0, 2), shade(1, 2)
+    (0.6, 1.0)
+    """
+    return 1 - 0.8 * (count - 1 - place) / count
+
+
 def blend(shade: float | None) -> str:
     """From blue, fast, to vermilion, slow: all eyes can tell them apart, on white and on dark. Grey: not reached."""
     if shade is None:

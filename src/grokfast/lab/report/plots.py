@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,10 +16,11 @@ from grokfast.lab.analysis.spectrum import filtered_spectra, measured_gain, upda
 from grokfast.lab.analysis.trajectory import Trajectory, state_b
 from grokfast.lab.analysis.weights import Products
 from grokfast.lab.compare.names import experiment_name, label
+from grokfast.lab.config import experiment_key
 from grokfast.lab.filters import describe, known_filter
 from grokfast.lab.paper.published import find_arm
 from grokfast.lab.report.colours import MOST, number_of, number_runs
-from grokfast.lab.report.pictures import COLOURS, Panel, Plot, Series, Symbol
+from grokfast.lab.report.pictures import COLOURS, Panel, Plot, Series, Symbol, shade
 from grokfast.lab.runs.directory import Run, RunError
 
 SEEDS = 3  # panels of paths side by side
@@ -28,10 +30,12 @@ FLOOR = 1e-3  # of gains in pictures: a zero of a filter would stretch the axis 
 
 def known_filters(runs: Sequence[Run]) -> dict[grokfast.Filter, int]:
     """The distinct filters of runs, as far as they are known here, with the numbers of their arms."""
-    numbers = number_runs(runs)
-    found = {known_filter(run.settings["filter"]): number_of(run, numbers) for run in reversed(paper_first(runs))}
-    filters = {filter: number for filter, number in reversed(found.items()) if filter is not None}
-    return dict(list(filters.items())[: len(COLOURS)])
+    numbers, found = number_runs(runs), dict[grokfast.Filter, int]()
+    for run in sorted(runs, key=lambda run: (find_arm(run.settings) is None, number_of(run, numbers))):
+        filter = known_filter(run.settings["filter"])
+        if filter is not None:  # several arms may have it: the paper's come first, of these the plain one
+            found.setdefault(filter, number_of(run, numbers))
+    return dict(list(found.items())[: len(COLOURS)])
 
 
 def filter_plots(runs: Sequence[Run]) -> list[Plot]:
@@ -43,11 +47,6 @@ def theorem_plots(runs: Sequence[Run]) -> list[Plot]:
     """Of three filters: it is measured by training, which takes a second for each. No run changes it."""
     shown = dict(list(known_filters(runs).items())[:3])
     return [theorem_plot(shown)] if shown else []
-
-
-def paper_first(runs: Sequence[Run]) -> list[Run]:
-    """A filter that several arms have gets the colour of the paper's."""
-    return sorted(runs, key=lambda run: find_arm(run.settings) is None)
 
 
 def response_plot(filters: Mapping[grokfast.Filter, int]) -> Plot:
@@ -88,11 +87,19 @@ def theorem_plot(filters: Mapping[grokfast.Filter, int]) -> Plot:
 
 
 def gradient_plots(runs: Sequence[Run]) -> list[Plot]:
-    """Spectra of the first runs that recorded gradients and are long enough to have a spectrum."""
+    """Spectra of runs that recorded gradients and are long enough to have a spectrum: the first of each arm first."""
     numbers = number_runs(runs)
-    recorded = [run for run in runs if run.loop["gradients"]][:MOST]
+    recorded = arms_in_turn([run for run in runs if run.loop["gradients"]])[:MOST]
     plots = make_each(lambda run: spectrum_plot(run, number_of(run, numbers)), recorded)
     return [plot._replace(name=f"spectrum-{i}") for i, plot in enumerate(plots)]
+
+
+def arms_in_turn(runs: Sequence[Run]) -> list[Run]:
+    """One run of each arm, then a second one of each, and so on."""
+    arms: dict[str, list[Run]] = {}
+    for run in runs:
+        arms.setdefault(experiment_key(run.settings), []).append(run)
+    return [run for turn in itertools.zip_longest(*arms.values()) for run in turn if run is not None]
 
 
 def spectrum_plot(run: Run, number: int) -> Plot:
@@ -102,12 +109,14 @@ def spectrum_plot(run: Run, number: int) -> Plot:
     """
     spectra: list[Series] = []
     phases = filtered_spectra(run)
-    for i, (name, phase) in enumerate(phases.items(), start=1):
+    for i, (name, phase) in enumerate(phases.items()):
         line = Series(number, name, phase.before.frequency, phase.before.density, what="before the filter")
-        spectra.append(line._replace(strength=i / len(phases)))
+        spectra.append(line._replace(strength=shade(i, len(phases))))
         after = Series(number, name, phase.after.frequency, phase.after.density, "dashed", named=False)
-        spectra.append(after._replace(strength=i / len(phases), what="after the filter"))
-    panels = [Panel("cycles per step", "power before (solid) and after the filter", spectra, log_y=True)]
+        if run.filter is not None:
+            spectra.append(after._replace(strength=shade(i, len(phases)), what="after the filter"))
+    title = "power" if run.filter is None else "power before (solid) and after the filter"
+    panels = [Panel("cycles per step", title, spectra, log_y=True)]
     if known_filter(run.settings["filter"]) is not None:
         gain = measured_gain(run)
         theory = Series(number, "|1 + H|² in theory", gain.frequency, gain.theory)

@@ -38,9 +38,9 @@ def story_plot(story: Story) -> Plot:
     old, numbers = story.archived, number_arms(story.arms)
     baseline = PAPER["Baseline"]
     shown, unseen = columns(old.training), columns(old.validation)
-    name, top = "no filter, the half it has never seen (archived)", np.interp(unseen[0], *shown)
+    name, top = "without Grokfast, the half it has never seen (archived)", np.interp(unseen[0], *shown)
     series = [
-        Series(baseline, "no filter, the half it was shown (archived)", *shown, "dashed", what="training"),
+        Series(baseline, "without Grokfast, the half it was shown (archived)", *shown, "dashed", what="training"),
         Series(baseline, name, *unseen, what="validation", low=unseen[1], high=top),
     ]
     for arm in story.arms:
@@ -61,11 +61,12 @@ def notes(story: Story) -> list[Note]:
     old = story.archived
     middle = (old.by_heart * old.reached) ** 0.5  # of the gap, where factors are distances
     found = [
-        Note(middle, 0.7, "by heart,\nnot understood"),
-        Note(old.by_heart, old.level, "knows what it was\nshown by heart", (-75, -2)),
-        Note(old.reached, old.level, "understands\nthe rest", (-75, 14)),
+        Note(middle, 0.7, "knows the answers,\nnot the rule"),
+        Note(old.by_heart, old.level, "knows what it was\nshown by heart", (-80, -2)),
+        Note(old.reached, old.level, "without Grokfast:\nunderstands here", (-80, 24)),
     ]
-    if story.arms:
-        slowest = max(arm.steps().median.value for arm in story.arms)
-        found.append(Note(slowest, old.level / 2, "the same with\nGrokfast", (72, 0)))
+    if story.arms and (curve := band(story.arms[-1], "val_accuracy")) is not None:
+        half = int(np.argmax(curve.middle >= old.level / 2))  # on the slowest rise
+        where = float(curve.steps[half]), float(curve.middle[half])
+        found.append(Note(*where, "with Grokfast:\nunderstands here", (80, 0)))
     return found

@@ -7,7 +7,7 @@ from html import escape
 from grokfast.lab.duel.outcome import CAVEAT, arm_rows, verdicts
 from grokfast.lab.report.draw_plotly import chart
 from grokfast.lab.report.duels import budget_text, duel_plot, duel_title
-from grokfast.lab.report.page.markup import bullets, table
+from grokfast.lab.report.page.markup import bullets, commands, table
 from grokfast.lab.report.when import Outcome
 
 STAIRS = (
@@ -20,11 +20,10 @@ def duel_section(outcome: Outcome, place: int) -> str:
     """One of the duels of a page; its place tells its picture from those of others."""
     duel, results = outcome
     plot = duel_plot(duel, results)
-    commands = "\n".join(result.command for result in results)
     return f"""{bullets([verdict.text for verdict in verdicts(results)])}<p class="soft">{escape(f"{budget_text(duel)} {CAVEAT}")}</p>
 <h3>{escape(plot.title)}</h3>{chart(plot._replace(name=f"{plot.name}-{place}"))}<p class="soft">{STAIRS}</p>
 <h3>The arms on fresh seeds</h3>{table(arm_rows(results))}
-<h3>To train the best setting of each arm</h3><pre tabindex="0">{escape(commands)}</pre>"""
+<h3>To train the best setting of each arm</h3>{commands(result.command for result in results)}"""
 
 
 def verdict_items(outcome: Outcome) -> str:

@@ -155,7 +155,7 @@
     const at = cutoff(kind, values);
     box.querySelector("[role=status]").textContent =
       `A change that lasts is multiplied by ${text(1 + values.lamb)}, jitter from step to step by ${text(gains(kind, values, 0.5).total)}. ` +
-      (at === null ? "It has no cutoff." : `The filter calls slow what takes longer than ${Math.round(1 / at).toLocaleString("en")} steps (cutoff ${at.toPrecision(3)} cycles per step).`);
+      (at === null ? "It has no cutoff." : `Changes that take longer than ${Math.round(1 / at).toLocaleString("en")} steps count as slow (cutoff ${at.toPrecision(3)} cycles per step).`);
   }
 
   for (const box of document.querySelectorAll(".explorer")) {

@@ -64,7 +64,7 @@ def explorer(recorded: Recorded) -> str:
 <p role="status"></p>
 <div class="pictures">{picture("Gain over frequency")}{picture("Impulse response")}{picture("The filter at work")}</div>
 <script type="application/json">{json.dumps(recorded.values)}</script>
-<p class="soft">{TEXT} It is from {escape(recorded.where)}, scaled to 1.</p></div>"""
+<p class="soft">{TEXT} This gradient is from {escape(recorded.where)}, scaled to 1.</p></div>"""
 
 
 def slider(name: str, low: float, high: float, value: float, step: float) -> str:

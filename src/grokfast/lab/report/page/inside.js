@@ -2,7 +2,7 @@
 // Inside a network: a slider over training turns its embeddings into circles and its power into a few peaks.
 (() => {
   const SIZE = 300;
-  const BARS = { width: 420, height: 140, left: 30, bottom: 18 };
+  const BARS = { width: 360, height: 300, left: 34, top: 12, bottom: 36 };
 
   function element(name, attributes, text) {
     const made = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -17,7 +17,8 @@
     const at = (value) => SIZE / 2 + (value / far) * (SIZE / 2);
     const turn = (place) => ((place * found.key[0]) / moment.points.length) * 360;
     svg.setAttribute("viewBox", `0 0 ${SIZE} ${SIZE}`);
-    svg.replaceChildren(...moment.points.flatMap(([x, y], place) => {
+    const cross = [{ x1: 0, x2: SIZE, y1: at(0), y2: at(0) }, { x1: at(0), x2: at(0), y1: 0, y2: SIZE }].map((line) => element("line", { ...line, class: "grid" }));
+    svg.replaceChildren(...cross, ...moment.points.flatMap(([x, y], place) => {
       const dot = element("circle", { cx: at(x), cy: at(-y), r: 3.5, fill: `hsl(${turn(place)} 65% 50%)` });
       dot.append(element("title", {}, `${found.symbols[place]}, place ${place}`));
       return [dot];
@@ -25,17 +26,24 @@
   }
 
   function bars(svg, shares, highest) {
-    const { width, height, left, bottom } = BARS;
+    const { width, height, left, top, bottom } = BARS;
     const step = (width - left) / shares.length;
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    const tall = (share) => (share / highest) * (height - bottom - 8);
-    const made = shares.map((share, i) => {
+    const tall = (share) => (share / highest) * (height - bottom - top);
+    const centre = (frequency) => left + (frequency - 0.6) * step;
+    const made = [highest, 0].flatMap((share) => [
+      element("line", { x1: left, x2: width, y1: height - bottom - tall(share), y2: height - bottom - tall(share), class: "grid" }),
+      element("text", { x: left - 4, y: height - bottom - tall(share) + 4, "text-anchor": "end" }, `${Math.round(100 * share)}%`),
+    ]);
+    made.push(...shares.map((share, i) => {
       const bar = element("rect", { x: left + i * step, y: height - bottom - tall(share), width: 0.8 * step, height: tall(share), fill: "currentColor" });
       bar.append(element("title", {}, `frequency ${i + 1}: ${(100 * share).toFixed(1)}%`));
       return bar;
-    });
-    for (let k = 10; k <= shares.length; k += 10) made.push(element("text", { x: left + (k - 0.6) * step, y: height - 4, "text-anchor": "middle" }, String(k)));
-    made.push(element("text", { x: left - 3, y: 14, "text-anchor": "end" }, `${Math.round(100 * highest)}%`));
+    }));
+    const every = shares.length > 25 ? 10 : 5;
+    const labels = [1, ...shares.map((_, i) => i + 1).filter((frequency) => frequency % every === 0)];
+    for (const k of labels) made.push(element("text", { x: centre(k), y: height - bottom + 14, "text-anchor": "middle" }, String(k)));
+    made.push(element("text", { x: (left + width) / 2, y: height - 4, "text-anchor": "middle" }, "frequency"));
     svg.replaceChildren(...made);
   }
 

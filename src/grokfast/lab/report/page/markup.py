@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
-SCROLL = 'class=scroll tabindex=0 role=region aria-label="table, scrolls sideways"'
+SCROLL = 'class=scroll tabindex=0 role=region aria-label="table, scrolls"'
+BLANK = ("", "-")
+NAME, LONG = 20, 40  # letters; the first column, or another, with longer cells is wrapped
 
 
 def table(lines: Sequence[Sequence[str]], *, mark: Callable[[int, str], bool] = lambda column, text: False) -> str:
     """A table whose first line is its head and whose first column names the others; wide ones scroll by themselves.
 
-    `mark` says which cells to highlight, by column and text.
+    `mark` says which cells to highlight, by column and text. A column without any value is left out.
     """
-    head = "".join(f"<th scope=col>{escape(text)}</th>" for text in lines[0])
-    rows = ("".join(cell(i, text, mark(i, text)) for i, text in enumerate(line)) for line in lines[1:])
+    kept = [i for i in range(len(lines[0])) if i == 0 or any(line[i] not in BLANK for line in lines[1:])]
+    long = {i for i in kept if any(len(line[i]) > (LONG if i else NAME) for line in lines[1:])}
+    head = "".join(f"<th scope=col{look(i in long)}>{escape(lines[0][i])}</th>" for i in kept)
+    rows = ("".join(cell(i, line[i], mark(i, line[i]), i in long) for i in kept) for line in lines[1:])
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     return f"<div {SCROLL}><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
 
@@ -25,9 +29,20 @@ def titled_table(title: str, lines: Sequence[Sequence[str]]) -> str:
     return f"<h3>{title}</h3>{table(lines)}" if lines else ""
 
 
-def cell(column: int, text: str, marked: bool) -> str:
-    shown = f"<mark>{escape(text)}</mark>" if marked else escape(text) or "<span class=soft>&ndash;</span>"
-    return f"<td>{shown}</td>" if column else f"<th scope=row>{shown}</th>"
+def look(long: bool) -> str:
+    return " class=long" if long else ""
+
+
+def cell(column: int, text: str, marked: bool, long: bool) -> str:
+    shown = "<span class=soft>&ndash;</span>" if text in BLANK else escape(text)
+    shown = f"<mark>{shown}</mark>" if marked else shown
+    return f"<td{look(long)}>{shown}</td>" if column else f"<th scope=row{look(long)}>{shown}</th>"
+
+
+def commands(lines: Iterable[str]) -> str:
+    """Commands to copy, each of which wraps by itself, between its flags."""
+    parts = (" ".join(f"<span>{escape(flag)}</span>" for flag in re.split(" (?=--)", line)) for line in lines)
+    return f'<pre tabindex="0">{"".join(f"<code>{part}</code>" for part in parts)}</pre>'
 
 
 def prose(text: str) -> str:

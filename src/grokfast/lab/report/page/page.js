@@ -8,6 +8,7 @@ function draw(chart) {
   if (chart.layout || chart.closest("details:not([open])")) return;
   const { data, layout } = JSON.parse(chart.nextElementSibling.textContent);
   Plotly.newPlot(chart, data, layout, { responsive: true, displayModeBar: false });
+  chart.dataset.ticks = layout.xaxis.nticks ?? 0;
   addLegend(chart);
   paint(chart);
   stack(chart);
@@ -18,15 +19,19 @@ function paint(chart) {
   for (const key of [...axes(chart, "x"), ...axes(chart, "y")]) {
     for (const part of ["gridcolor", "linecolor", "zerolinecolor"]) change[`${key}.${part}`] = colour("--line");
   }
+  (chart.layout.annotations ?? []).forEach((_, i) => (change[`annotations[${i}].bgcolor`] = `${colour("--back")}b0`));
   Plotly.relayout(chart, change);
 }
 
-// Pictures side by side stand one above the other where the page is narrow.
+// Where the page is narrow, pictures side by side stand one above the other, and there are fewer numbers at the axes.
 function stack(chart) {
   const count = axes(chart, "x").length;
   const narrow = chart.clientWidth < 640;
-  if (count < 2 || narrow === (chart.dataset.narrow === "true")) return;
+  if (narrow === (chart.dataset.narrow === "true")) return;
   chart.dataset.narrow = String(narrow);
+  const ticks = narrow ? 4 : +chart.dataset.ticks;
+  Plotly.relayout(chart, Object.fromEntries(axes(chart, "x").filter((key) => !chart.layout[key].tickvals).map((key) => [`${key}.nticks`, ticks])));
+  if (count < 2) return;
   const gap = narrow ? 0.16 / (count - 1) : 0.1;
   const size = (1 - gap * (count - 1)) / count;
   const height = narrow ? 410 * count : 440;
@@ -69,7 +74,8 @@ function addLegend(chart) {
   const hidden = (entry) => chart.data[entry.traces[0]].visible === "legendonly";
   for (const entry of named) {
     entry.button = Object.assign(document.createElement("button"), { type: "button", textContent: entry.name });
-    const style = entry.look.dash === "solid" ? "solid" : "double";
+    const style = (entry.look.dash ?? "solid") === "solid" ? "solid" : "double";
+    if (entry.look.symbol) entry.button.dataset.mark = String(entry.look.symbol).startsWith("x") ? "×" : "○";
     const opacity = Math.round(255 * entry.opacity).toString(16).padStart(2, "0");
     entry.button.style.borderLeft = `0.7rem ${style} ${entry.look.color}${opacity}`;
     entry.button.addEventListener("click", () => Plotly.restyle(chart, { visible: hidden(entry) ? true : "legendonly" }, entry.traces));
@@ -83,9 +89,14 @@ function addLegend(chart) {
 
 const plain = (name) => new DOMParser().parseFromString(name, "text/html").documentElement.textContent;
 
-// A table that is wider than the page says so.
+// A box that shows only a part of what is in it says so.
 function hint() {
-  for (const box of document.querySelectorAll(".scroll")) box.classList.toggle("wide", box.scrollWidth > box.clientWidth + 1);
+  for (const box of document.querySelectorAll(".scroll, pre")) {
+    box.classList.remove("wide", "tall"); // the line that says it takes space itself
+    const [wide, tall] = [box.scrollWidth > box.clientWidth + 1, box.scrollHeight > box.clientHeight + 1];
+    box.classList.toggle("wide", wide);
+    box.classList.toggle("tall", tall);
+  }
 }
 
 function look() {

@@ -24,7 +24,7 @@ from grokfast.lab.report.page.assets import asset
 from grokfast.lab.report.page.duels import duel_section, verdict_items
 from grokfast.lab.report.page.explorer import explorer, recorded_gradient
 from grokfast.lab.report.page.inside import inside_section
-from grokfast.lab.report.page.markup import bullets, prose, table, titled_table
+from grokfast.lab.report.page.markup import bullets, commands, prose, table, titled_table
 from grokfast.lab.report.page.sweeps import sweep_section
 from grokfast.lab.report.pictures import Picture, picture_name
 from grokfast.lab.report.plots import filter_plots, gradient_plots, weight_plots
@@ -34,6 +34,7 @@ from grokfast.lab.runs.describe import cell
 from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.tasks import TASKS
 
+FIRST = 3  # pictures of a section that are not folded away
 HEAD = "<h1>Grokking, with and without Grokfast</h1>"
 WHAT = (
     "<p>A network that groks learns its training data within a few hundred steps and generalises to the rest much later. "
@@ -127,8 +128,7 @@ def damaged(unreadable: Sequence[str]) -> str:
 
 
 def repeat(runs: Sequence[Run]) -> str:
-    commands = "\n".join(dict.fromkeys(map(command, runs)))
-    return f'<pre tabindex="0">{escape(commands)}</pre><p class="soft">{escape(machine(runs[0]))}</p>'
+    return f'{commands(dict.fromkeys(map(command, runs)))}<p class="soft">{escape(machine(runs[0]))}</p>'
 
 
 def section(task: str, runs: list[Run]) -> str:
@@ -143,7 +143,7 @@ def section(task: str, runs: list[Run]) -> str:
 <h3>Steps until the validation {runs[0].measure} is {runs[0].level:g}</h3>
 {table(run_rows(runs, arms), mark=lambda column, text: text.startswith("no: "))}
 <p class="soft">The crossing lies between two evaluations ("lies in"). "&gt;" means not reached within the run. "Paper" is the
-published number of the same setting. One run of each seed counts in medians and curves; a run that never crossed and is
+published number of the same setting, where there is one. One run of each seed counts in medians and curves; a run that never crossed and is
 shorter than half of the longest of its setting does not count.{prose(level_note(runs))}</p>
 {titled_table("Cost", cost_rows(arms))}
 <details><summary>Settings that differ</summary>{settings(runs)}</details>"""
@@ -175,9 +175,11 @@ def level_note(runs: Sequence[Run]) -> str:
 
 
 def extra(title: str, text: str, plots: Sequence[Picture], more: str = "") -> Part:
-    """A section that is there only where there is something to show."""
-    drawn = "".join(f"<h3>{escape(plot.title)}</h3>{chart(plot)}" for plot in plots)
-    return Part(title, f"<p class=soft>{text}</p>{drawn}{more}" if plots else "")
+    """A section that is there only where there is something to show; many pictures are folded away."""
+    drawn = [f"<h3>{escape(plot.title)}</h3>{chart(plot)}" for plot in plots]
+    rest = f"<details><summary>{len(drawn) - FIRST} more</summary>{''.join(drawn[FIRST:])}</details>"
+    shown = "".join(drawn[:FIRST]) + (rest if len(drawn) > FIRST else "")
+    return Part(title, f"<p class=soft>{text}</p>{shown}{more}" if plots else "")
 
 
 def over_seeds(runs: Sequence[Run]) -> str:

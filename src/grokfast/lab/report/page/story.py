@@ -26,18 +26,18 @@ def story_head(story: Story, run: Run, out: Path) -> str:
     return f"""<h1>{title(story)}</h1>
 <p class="lead">A network often learns its examples <b>by heart</b> first and <b>understands</b> the rule behind them much
 later. This is called <i>grokking</i>. Grokfast is a small change to the training that shortens the wait.</p>
-{example(p, run.settings["task"]["train_fraction"])}
 <div class="story" style="--fast: {colour}"><div class="numbers">
 {tile(f"{old.by_heart:,}", "steps", f"until it knows the half it was shown <b>by heart</b> ({old.level:.0%} right)", "")}
-{tile(f"{old.reached:,}", "steps", "until it <b>understands</b>: as good on the half it has never seen", "no filter")}
+{tile(f"{old.reached:,}", "steps", "until it <b>understands</b> without Grokfast: as good on the half it has never seen", "no filter")}
 {fast_tile(story)}
 </div>
 {bars(story)}</div>
 {plot}
 <p class="soft">Dashed: the half it was shown. Solid: the half it has never seen. Shaded: it knows the answers but not the
-rule. To the right, equal distances are equal factors. The two lines without a filter are not from today: they are the
+rule. From left to right the steps grow by factors. The two lines without Grokfast are not from today: they are from the
 archived run <code>{escape(old.run)}</code>. {trained_here(story)}</p>
-<p><b>What does it?</b> A network learns in small steps, each along a <i>gradient</i>. Most of a gradient is jitter that
+{example(p, run.settings["task"]["train_fraction"])}
+<p><b>How does it work?</b> A network learns in small steps, each along a <i>gradient</i>. Most of a gradient is jitter that
 changes from step to step; a small part points the same way for a long time. Grokfast keeps a running mean of the
 gradients, the slow part, and adds it to each of them. One line of code attaches it to any optimizer.</p>
 <p><b>To be fair:</b> the slow network has the paper's settings. With better ones, {escape(old.tuned)}, it gets there in
@@ -54,7 +54,7 @@ def title(story: Story) -> str:
 def example(p: int, fraction: float) -> str:
     a, b = 5, p * 4 // 9  # 5 x 43 on a clock of 97 hours
     rounds, rest = divmod(a * b, p)
-    return f"""<p class="lead">Here it learns to multiply on a clock. With 12 hours, 10 + 5 is 3. With {p} hours:
+    return f"""<p><b>What does it learn?</b> To multiply on a clock. With 12 hours, 10 + 5 is 3. With {p} hours:
 <b class="sum"><span>{a} × {b} = {a * b}</span> <span>= {rounds} × {p} + {rest}</span> <span>→ {rest}</span></b>
 It is shown {"half" if fraction == 0.5 else f"{fraction:.0%}"} of the multiplication table and has to work out the rest.</p>"""
 
@@ -68,7 +68,7 @@ def fast_tile(story: Story) -> str:
     if story.steps is None:
         return tile("?", "steps", "with <b>Grokfast</b>: it has not got there in these short runs", "Grokfast")
     return tile(
-        f"{story.steps:,}", "steps", f"until it understands <b>with {escape(story.arms[0].name)}</b>", "Grokfast"
+        f"{story.steps:,}", "steps", f"until it <b>understands</b> with {escape(story.arms[0].name)}", "Grokfast"
     )
 
 

@@ -26,7 +26,7 @@ STRANDS = (
 RINGS = "Each ring is a run; a cross is one that ended there without having reached the level."
 BESIDE = (
     "How many more steps a value 10% off the best takes, the others fixed: estimated log-linearly from the neighbours "
-    "of the best on that axis. For alpha, 10% is meant of its memory 1 / (1 - alpha). It is not measured where a "
+    "of the best on that axis. For alpha, this is 10% of its memory 1 / (1 - alpha). It is not measured where a "
     "neighbour is missing or did not reach the level."
 )
 
@@ -44,8 +44,10 @@ def section(family: Family, name: str) -> str:
         for plot, text in zip(pictures(family, name), captions, strict=True)
     )
     axes = enumerate_words([words(axis) for axis in family.axes])
-    return f"""<h3>Sweep over {escape(axes)}: {escape(family.title)}, {family.runs} runs</h3>
-<ul>{advice}</ul>{drawn}
+    head = f"""<h3>Sweep over {escape(axes)}: {escape(family.title)}, {family.runs} runs</h3><ul>{advice}</ul>{drawn}"""
+    if not family.candidates[0].reached:
+        return head  # no setting is the best
+    return f"""{head}
 <h4>Best settings</h4>{table(best_rows(family))}
 <h4>How much worse is 10% off?</h4>{table(beside_rows(family))}<p class=soft>{BESIDE}</p>"""
 
