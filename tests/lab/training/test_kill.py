@@ -36,7 +36,7 @@ while run.status == "incomplete":
         resume(run)
         os._exit(0)
     time.sleep(dice.uniform(0.0, 0.12))
-    if kills < 40:
+    if kills < 25:
         os.kill(child, signal.SIGKILL)
         kills += 1
     _, code = os.waitpid(child, 0)
@@ -52,13 +52,13 @@ FLAGS = {
 }
 
 
-@pytest.mark.parametrize("name", ["modmul ema", "modmul ma", "mnist ema", "qm9 ma", "imdb ema"])
+@pytest.mark.parametrize("name", ["modmul ema", "mnist ema", "qm9 ma", "imdb ema"])
 def test_killed_at_any_moment_resume_equals_uninterrupted(tmp_path: Path, name: str) -> None:
     task, filter = name.split()
     data = write_imdb(write_qm9(write_mnist(tmp_path / "data")), as_csv(make_rows()))
     flags = [task, "--filter", filter, *FLAGS[task], "--data-dir", str(data)]
     flags += ["--window-size", "10"] if filter == "ma" else []
-    flags += ["--steps", "300", "--eval-every", "5", "--quiet"]
+    flags += ["--steps", "200", "--eval-every", "5", "--quiet"]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     killed = ["train", *flags, "--checkpoint-seconds", "0", "--runs-dir", str(parts)]
     killer = Fork(run_code, KILLER, str(parts), *killed)
