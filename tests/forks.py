@@ -9,10 +9,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import runpy
+import shutil
 import signal
 import sys
 import tempfile
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,10 +24,11 @@ FORKS.set_forkserver_preload(["torch", "torch._dynamo"])  # every optimizer impo
 
 
 class Fork:
-    """A call in a process of its own; what it prints is in two files of a folder."""
+    """A call in a process of its own; what it prints is in two files of a folder that lasts as long as this object."""
 
     def __init__(self, call: Callable[..., object], *arguments: Any, cwd: Path | None = None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="fork"))
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.process = FORKS.Process(target=begin, args=(self.folder, cwd or Path.cwd(), call, arguments))
         self.process.start()
 

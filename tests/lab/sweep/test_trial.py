@@ -33,8 +33,8 @@ def test_a_stopped_run_continues_from_its_checkpoint_and_ends_the_same(tmp_path:
 
 
 def test_a_run_that_another_process_completes_meanwhile_is_not_trained_again(tmp_path: Path) -> None:
-    carry_out(GRID, POINT, tmp_path, should_stop=lambda: True)
     run = Run(run_path(GRID.config(POINT), tmp_path))
+    carry_out(GRID, POINT, tmp_path, should_stop=lambda: bool(run.rows))
     before = run.rows
     lock = filelock.FileLock(run.path / "lock", thread_local=False)
     lock.acquire()
