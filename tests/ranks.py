@@ -1,4 +1,4 @@
-"""What tests/test_distributed.py runs on every rank: `torchrun ranks.py train FOLDER`, `torchrun ranks.py load FOLDER`.
+"""What tests/test_distributed.py runs on every rank: laws of training on two, laws of checkpoints on two and three.
 
 A rank says "kept LAW" of each law it has seen kept. Everything is in double precision but what says otherwise: sums
 over ranks round differently, and what then differs by more than 1e-9 is a fault.
@@ -349,8 +349,9 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def main(part: str, folder: Path) -> None:
-    dist.init_process_group("gloo")
+def main(rank: int, count: int, part: str, folder: Path) -> None:
+    store = dist.FileStore(str(folder / f"{part}.store"), count)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=count)
     if part == "train":
         for law in LAWS:
             law()
@@ -363,10 +364,10 @@ def main(part: str, folder: Path) -> None:
     dist.barrier()
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
+def work(rank: int, count: int, part: str, folder: Path) -> None:
+    """The life of a rank."""
     try:
-        main(sys.argv[1], Path(sys.argv[2]))
+        main(rank, count, part, folder)
         code = 0
     except BaseException:
         traceback.print_exc()

@@ -1,31 +1,29 @@
 """DDP, FSDP2 and distributed checkpoints on gloo processes: many ranks train as one process does on the whole batch."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import ranks
+from forks import Fork
 
 # torch's own, about loading without a process group.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:torch", "ignore::FutureWarning")
 
 
-def torchrun(count: int, part: str, folder: Path) -> list[str]:
+def launch(count: int, part: str, folder: Path) -> list[str]:
     """What `count` ranks have said."""
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
-    command = [*launch, ranks.__file__, part, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-5000:]}"
-    return done.stdout.split("\n")
+    forks = [Fork(ranks.work, rank, count, part, folder) for rank in range(count)]
+    codes = [fork.wait(180) for fork in forks]
+    assert codes == [0] * count, "\n".join(fork.err[-5000:] for fork in forks)
+    return [line for fork in forks for line in fork.out.splitlines()]
 
 
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """What two ranks have saved, and said."""
     folder = tmp_path_factory.mktemp("checkpoints")
-    return folder, torchrun(2, "train", folder)
+    return folder, launch(2, "train", folder)
 
 
 def test_two_ranks_keep_every_law(checkpoints: tuple[Path, list[str]]) -> None:
@@ -42,4 +40,4 @@ def test_checkpoint_of_two_ranks_is_continued_by_one(checkpoints: tuple[Path, li
 
 def test_checkpoint_of_two_ranks_is_continued_by_three(checkpoints: tuple[Path, list[str]]) -> None:
     folder, _ = checkpoints
-    assert torchrun(3, "load", folder).count("continued") == 3
+    assert launch(3, "load", folder).count("continued") == 3

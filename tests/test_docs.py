@@ -1,17 +1,15 @@
 """README and docs: Python blocks run as they stand, commands are understood, links lead somewhere, names exist."""
 
 import importlib.util
-import os
 import pkgutil
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from grokfast.lab.commands.cli import build_parser
+from forks import Fork, run_script
+from grokfast.lab.commands.cli import build_parser, main
 from grokfast.lab.paper.experiments import EXPERIMENTS
 
 ROOT = Path(__file__).parents[1]
@@ -23,14 +21,6 @@ LANGUAGES = {"python", "sh", "text"}
 
 # Lightning's own: it uses a name that torch has deprecated, and wants more workers than a tiny data set needs.
 HOST_WARNINGS = [".*treespec, LeafSpec.*is deprecated", ".*does not have many workers"]
-RUN_PAGE = f"""
-import os, runpy, sys, warnings
-for message in {HOST_WARNINGS!r}:
-    warnings.filterwarnings("ignore", message)
-runpy.run_path("page.py", run_name="__main__")
-sys.stdout.flush()
-os._exit(0)  # gloo's threads may abort an orderly exit
-"""
 
 TINY_RUN = ["train", "modmul", "--p", "5", "--width", "8", "--heads", "2", "--depth", "1", "--steps", "4", "--quiet"]
 
@@ -73,12 +63,6 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def run(command: list[str], cwd: Path) -> None:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(cwd)}
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-
-
 PAGES_WITH_CODE = [page for page in PAGES if script(page.read_text()).strip()]
 
 
@@ -94,8 +78,9 @@ def test_python_blocks_run_as_they_stand(page: Path, tmp_path: Path) -> None:
         pytest.skip("timm needs torchvision; tests/integrations/test_timm.py runs this page without it")
     (tmp_path / "page.py").write_text(script(page.read_text()))
     if "load_runs" in page.read_text():  # there must be something to load
-        run([sys.executable, "-m", "grokfast.lab.commands.cli", *TINY_RUN], tmp_path)
-    run([sys.executable, "-W", "error", "-c", RUN_PAGE], tmp_path)
+        assert main([*TINY_RUN, "--runs-dir", str(tmp_path / "runs")]) == 0
+    fork = Fork(run_script, tmp_path / "page.py", HOST_WARNINGS, cwd=tmp_path)
+    assert fork.wait() == 0, fork.err
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

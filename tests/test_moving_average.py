@@ -18,13 +18,13 @@ def badly_scaled(steps: int, width: int, seed: int) -> torch.Tensor:
     return torch.from_numpy(signal).float()
 
 
-def test_running_total_does_not_drift_over_a_million_steps() -> None:
+def test_running_total_does_not_drift_over_200_000_steps() -> None:
     """Error of the mean at sampled steps, relative to the mean |g| of the last two windows: <= 1e-5."""
     w, chunk = 100, 10_000
     filter = MA(window_size=w)
     state = filter.new_state(torch.zeros(4))
     states, worst = [state], 0.0
-    for start in range(0, 1_000_000, chunk):
+    for start in range(0, 200_000, chunk):
         grads = badly_scaled(chunk, 4, seed=start)
         for offset, grad in enumerate(grads.unbind()):
             filter.advance([grad], states, start + offset)

@@ -4,8 +4,6 @@ import copy
 import gc
 import io
 import itertools
-import subprocess
-import sys
 import textwrap
 import warnings
 import weakref
@@ -19,6 +17,7 @@ from torch import nn
 
 import grokfast
 from cases import ALL_FILTERS, ONE_OF_EACH, each_filter, filtered_constant, make_params
+from forks import Fork, run_code
 from grokfast import EMA, FIR, IIR, MA, Butterworth, Filter, Saturation
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
@@ -194,14 +193,13 @@ def test_resume_in_a_fresh_process_equals_uninterrupted(tmp_path: Path) -> None:
     uninterrupted = Run(make, filter, torch.bfloat16).train(0, 12)
     (tmp_path / "saved.pt").write_bytes(Run(make, filter, torch.bfloat16).train(0, 6).save().getvalue())
     script = f"""
-        import sys, torch
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
-        torch.set_num_threads(1)
+        import torch
         from test_resume import ALL_FILTERS, OPTIMIZERS, Run
         run = Run(OPTIMIZERS["adamw"], ALL_FILTERS["ma"], torch.bfloat16).load({str(tmp_path / "saved.pt")!r})
         torch.save([p.detach() for p in run.train(6, 12).params], {str(tmp_path / "done.pt")!r})
     """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)
+    fork = Fork(run_code, textwrap.dedent(script))
+    assert fork.wait() == 0, fork.err
     resumed = torch.load(tmp_path / "done.pt", weights_only=True)
     assert all(torch.equal(p, q) for p, q in zip(resumed, uninterrupted.params, strict=True))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,7 +23,3 @@ def main_here(words: Sequence[str]) -> int:
     """A command without workers."""
     local.run_local = run_here
     return main(words)
-
-
-if __name__ == "__main__":
-    sys.exit(main_here(sys.argv[1:]))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import multiprocessing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tiny import comparable
 
+from forks import FORKS, Fork, run_cli, run_code
 from grokfast.lab import Run, load_runs
 from grokfast.lab.commands.cli import main
 from grokfast.lab.request import ask, resolve
@@ -47,13 +47,13 @@ def test_it_resumes_under_its_name_when_the_code_is_named_again(runs_dir: Path, 
     whole, _ = train(config, tmp_path / "whole")
     stopped, complete = train(config, runs_dir, Watcher(should_stop=lambda: True))
     assert not complete
-    command = [sys.executable, "-m", "grokfast.lab.commands.cli", "resume", stopped.name, "--runs-dir", str(runs_dir)]
-    refused = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert refused.returncode == 1
-    assert "--task" in refused.stderr
-    assert refused.stderr.count("\n") == 1
-    done = subprocess.run([*command, "--task", TASK, "--filter", FILTER], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    words = ["resume", stopped.name, "--runs-dir", str(runs_dir)]
+    refused = Fork(run_cli, words)
+    assert refused.wait() == 1
+    assert "--task" in refused.err
+    assert refused.err.count("\n") == 1
+    done = Fork(run_cli, [*words, "--task", TASK, "--filter", FILTER])
+    assert done.wait() == 0, done.err
     assert comparable(Run(stopped.path).rows) == comparable(whole.rows)
 
 
@@ -66,15 +66,18 @@ def test_looking_at_it_imports_none_of_it(run: Run, runs_dir: Path, tmp_path: Pa
         "    assert main([*words, *where]) == 0, words\n"
         "assert not [name for name in sys.modules if 'toy_' in name]\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert run.name in done.stdout
+    done = Fork(run_code, script)
+    assert done.wait() == 0, done.err
+    assert run.name in done.out
     page = (tmp_path / "page.html").read_text()
     assert "Sides" in page
     assert "share" in page
 
 
-def test_it_sweeps_in_worker_processes_and_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_sweeps_in_worker_processes_and_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method: FORKS)
     words = ["sweep", TASK, "--filter", FILTER, "--grid", "share=0.1,0.3,0.5", "--until", "0.7", "--steps", "20"]
     where = ["--sweep-dir", str(tmp_path / "sweep"), "--workers", "2", "--threads", "1", "--json"]
     assert main([*words, *where]) == 0

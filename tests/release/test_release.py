@@ -1,7 +1,9 @@
 """A release has one version, a changelog that people can read, a citation, and workflows that call what exists."""
 
+import ast
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -104,3 +106,22 @@ def test_python_versions_are_tested() -> None:
     jobs = load(ROOT / ".github" / "workflows" / "tests.yml")["jobs"]
     assert jobs["suite"]["strategy"]["matrix"]["python"] == ["3.11", "3.12", "3.13"]
     assert {"python-version": "3.10"} in [step.get("with") for step in jobs["core"]["steps"]]
+
+
+def test_the_core_job_runs_tests_that_need_no_extra() -> None:
+    core = load(ROOT / ".github" / "workflows" / "tests.yml")["jobs"]["core"]["steps"]
+    words = " ".join(step.get("run", "") for step in core).split()
+    ignored = {word.removeprefix("--ignore=tests/") for word in words}
+    helpers = {path.stem for path in (ROOT / "tests").glob("*.py")}
+    there = {*helpers, *words, *sys.stdlib_module_names, "grokfast", "torch"}
+    for path in (ROOT / "tests").glob("test_*.py"):
+        if path.name not in ignored:
+            names = top_level_imports(path)
+            assert {name.split(".")[0] for name in names} <= there, path.name
+            assert not any(name.startswith(("grokfast.lab", "grokfast.optax")) for name in names), path.name
+
+
+def top_level_imports(path: Path) -> set[str]:
+    nodes = ast.parse(path.read_text()).body
+    direct = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return direct | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}

@@ -103,8 +103,8 @@ def test_what_is_known_of_several_runs_serves_each(runs_dir: Path) -> None:
 
 
 def test_products_stay_within_the_memory_given(runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = make_run(runs_dir, wander(0, count=40, size=200_000))
-    memory = 40 * 200_000 * 4  # half of what the weights take in float64
+    run = make_run(runs_dir, wander(0, count=40, size=40_000))
+    memory = 40 * 40_000 * 4  # half of what the weights take in float64
     monkeypatch.setattr("grokfast.lab.analysis.weights.MEMORY", memory)
     tracemalloc.start()
     try:
@@ -112,7 +112,7 @@ def test_products_stay_within_the_memory_given(runs_dir: Path, monkeypatch: pyte
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < memory + 2 * 200_000 * 8  # and the last vector
+    assert peak < memory + 2 * 40_000 * 8  # and the last vector
 
 
 def test_all_runs_start_at_one_point_and_the_first_ends_on_the_positive_side(runs_dir: Path) -> None:

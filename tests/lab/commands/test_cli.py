@@ -12,6 +12,7 @@ import pytest
 from tiny import TINY_FLAGS, tiny
 
 import grokfast
+from forks import Fork, run_code
 from grokfast.lab.commands import cli
 from grokfast.lab.training.train import train
 
@@ -138,10 +139,10 @@ def test_a_full_disk_gives_one_line_and_leaves_earlier_files(tmp_path: Path, cal
         "--runs-dir",
         str(tmp_path),
     ]
-    done = run_python(script, "train", "modmul", *words)
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert "file too large" in done.stderr
+    done = Fork(run_code, script, "train", "modmul", *words)
+    assert done.wait() == 1
+    assert done.err.count("\n") == 1
+    assert "file too large" in done.err
     (folder,) = tmp_path.iterdir()
     assert len((folder / "metrics.jsonl").read_text().splitlines()) == 1
     assert list((folder / "checkpoints").iterdir()) == []

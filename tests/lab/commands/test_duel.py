@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import multiprocessing
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
@@ -18,6 +16,7 @@ import duels
 import pytest
 from tiny import TINY_FLAGS
 
+from forks import FORKS, Fork
 from grokfast.lab import load_runs
 from grokfast.lab.commands.cli import main
 from grokfast.lab.config import OPTIMIZERS
@@ -116,15 +115,13 @@ def test_another_arm_joins_a_duel_without_training_the_first_again(call: Call, f
 
 def test_a_duel_killed_with_9_and_resumed_gives_the_same_verdict(call: Call, whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
-    command = [sys.executable, duels.__file__, *words("--duel-dir", str(folder), "--quiet")]
     for part in ("adamw+ema/tuning", "adamw/verdict"):
-        process = subprocess.Popen(command)
+        fork = Fork(duels.main_here, words("--duel-dir", str(folder), "--quiet"))
         deadline = time.monotonic() + 120
-        while not list((folder / part / "runs").glob("*/summary.json")) and process.poll() is None:
+        while not list((folder / part / "runs").glob("*/summary.json")) and fork.returncode is None:
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        fork.kill()
     assert not (folder / "verdict.json").exists()
     resumed = call(*words("--duel-dir", str(folder), "--json"))[1]
     assert without_clock(resumed) == without_clock((whole / "verdict.json").read_text())
@@ -134,6 +131,7 @@ def test_a_regime_without_tuning_runs_the_usual_settings_in_workers(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method: FORKS)
     more = ["--regime", "paper", "--seeds", "2", "--duel-dir", str(tmp_path), "--json"]
     code, out, _ = call(*words(*more, arms=["adam", "adam+ema"]))
     assert code == 0

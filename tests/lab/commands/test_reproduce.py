@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 from tiny import TINY
 
+from forks import Fork, run_code
 from grokfast.lab import load_runs
 from grokfast.lab.commands.reproduce import make_plan
 from grokfast.lab.commands.response import response_table
@@ -138,9 +137,9 @@ def test_the_list_names_every_experiment_and_draws_nothing() -> None:
         "import sys; from grokfast.lab.commands.cli import main; code = main(['reproduce', '--list']);"
         "assert not {'matplotlib', 'plotly'} & set(sys.modules); sys.exit(code)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert all(name in done.stdout for name in NAMES)
+    done = Fork(run_code, script)
+    assert done.wait() == 0, done.err
+    assert all(name in done.out for name in NAMES)
 
 
 def test_the_filters_of_the_figure_are_those_of_the_paper() -> None:

@@ -7,11 +7,9 @@ import json
 import math
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +18,7 @@ from rich.console import Console
 from rich.progress import Progress
 from tiny import TINY_FLAGS, comparable, tiny
 
+from forks import Fork, run_cli
 from grokfast.lab import load_runs
 from grokfast.lab.commands.terminal import columns, row_text
 from grokfast.lab.runs.metrics import Row
@@ -134,21 +133,17 @@ def test_interrupt_leaves_a_checkpoint_and_says_how_to_continue(tmp_path: Path, 
     """No evaluation is near: signals are heard at every step."""
     words = ["train", "modmul", *TINY_FLAGS, "--steps", "1000000", "--eval-every", "1000000", "--checkpoint-seconds"]
     words += ["0.1", "--runs-dir", str(tmp_path)]
-    command = [sys.executable, "-m", "grokfast.lab.commands.cli", *words]
-    # As a terminal starts it, also where the tests are run by nohup.
-    plain = partial(signal.signal, signal.SIGHUP, signal.SIG_DFL)
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=plain)
+    fork = Fork(run_cli, words)
     try:
         deadline = time.monotonic() + 60
         while not list(tmp_path.glob("*/checkpoints/*.json")):
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        process.send_signal(sent)
-        _, err = process.communicate(timeout=60)
+        fork.send_signal(sent)
+        assert fork.wait(60) == 130
     finally:
-        process.kill()
-    (run,) = load_runs(tmp_path)
-    assert process.returncode == 130
+        fork.kill()
+    (run,), err = load_runs(tmp_path), fork.err
     assert f"grokfast resume {run.name} --runs-dir {tmp_path}\n" in err
     assert run.rows == []
     last = max(int(path.stem) for path in (run.path / "checkpoints").glob("*.json"))

@@ -41,17 +41,27 @@ def test_a_level_that_no_run_can_have_is_refused(call: Call, runs_dir: Path, com
     assert (code, err) == (1, f"grokfast: error: level must be in (0, 1], got {float(level):g}\n")
 
 
-@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
-def test_figures_of_everything_a_run_recorded(tmp_path: Path, ending: str, call: Call) -> None:
+def test_figures_of_everything_a_run_recorded(tmp_path: Path, call: Call) -> None:
     where = ["--runs-dir", tmp_path / "runs"]
     record = ["--steps", "300", "--snapshots", "3", "--gradients", "20", "--eval-every", "50"]
     assert call("train", "modmul", "--filter", "ema", *TINY_FLAGS, *record, *where, "--quiet")[0] == 0
-    code, out, _ = call("figures", *where, "-o", tmp_path / "out", "--format", ending)
+    code, out, _ = call("figures", *where, "-o", tmp_path / "out")
     assert code == 0
     paths = sorted((tmp_path / "out").iterdir())
     assert sorted(out.splitlines()) == [f"written: {path}" for path in paths]
     names = [path.name.split("-")[0].split(".")[0] for path in paths]
     assert names == ["curves", "deviation", "response", "spectrum", "theorem", "trajectories"]
+
+
+@pytest.mark.parametrize(("ending", "beginning"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_figures_have_the_format_asked_for(
+    ending: str, beginning: bytes, tmp_path: Path, runs_dir: Path, call: Call
+) -> None:
+    made_run(runs_dir, "Baseline", 0, [0.5, 0.1], task="mnist")
+    assert call("figures", "--runs-dir", runs_dir, "-o", tmp_path / "out", "--format", ending)[0] == 0
+    paths = list((tmp_path / "out").iterdir())
+    assert paths
+    assert all(path.suffix == f".{ending}" and path.read_bytes().startswith(beginning) for path in paths)
 
 
 # Results ------------------------------------------------------------------------------------------------------------

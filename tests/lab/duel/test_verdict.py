@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 from collections import Counter
@@ -24,7 +25,7 @@ from grokfast.lab.duel.verdict import (
     spread_of,
 )
 
-TRIES = 150
+TRIES = 100
 
 
 def draw(source: random.Random, seeds: int, ratio: float, *, budget: float = math.inf) -> tuple[Numbers, Numbers]:
@@ -38,6 +39,7 @@ def draw(source: random.Random, seeds: int, ratio: float, *, budget: float = mat
     return numbers(1000 * ratio), numbers(1000)
 
 
+@functools.cache
 def outcomes(seeds: int, ratio: float, *, budget: float = math.inf, tries: int = TRIES) -> list[Comparison]:
     source = random.Random(seeds)
     return [compare(*draw(source, seeds, ratio, budget=budget), resamples=300) for _ in range(tries)]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from sweeps import BASE, assert_complete_and_same, claimed
 
+from forks import FORKS
 from grokfast.lab import load_runs
 from grokfast.lab.filters import FILTERS
 from grokfast.lab.request import Request
@@ -25,6 +26,7 @@ def test_a_dead_worker_is_replaced_and_ctrl_c_leaves_a_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "POLL", 0.1)
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method: FORKS)
     base = BASE.having(steps=300, eval_every=5, checkpoint_seconds=0.0)
     save_spec(settle(Spec(base, (Choices("alpha", (0.9,)),))), tmp_path / "sweep")
     signals = [signal.SIGKILL, signal.SIGINT]
@@ -73,6 +75,7 @@ def test_workers_load_the_users_own_task_and_filter_by_relative_path(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(local, "POLL", 0.1)
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method: FORKS)
     Path("mine.py").write_text(OWN)
     code = OwnCode(("mine.py:MyTask",), ("mine.py:Toy",))
     code.load()

@@ -30,9 +30,9 @@ def ask_at_evaluations_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_stopped_run_continues_from_its_checkpoint_and_ends_the_same(tmp_path: Path) -> None:
-    looks = iter([False, True])
-    assert carry_out(GRID, POINT, tmp_path / "a", should_stop=lambda: next(looks)).state == "stopped"
-    (stopped,) = (tmp_path / "a").iterdir()
+    stopped = run_path(GRID.config(POINT), tmp_path / "a")
+    ending = carry_out(GRID, POINT, tmp_path / "a", should_stop=lambda: len(Run(stopped).rows) == 2)
+    assert ending.state == "stopped"
     assert Run(stopped).rows[-1].step == 4
     assert list((stopped / "checkpoints").glob("*.pt"))
     assert carry_out(GRID, POINT, tmp_path / "a") == carry_out(GRID, POINT, tmp_path / "b")
@@ -41,9 +41,8 @@ def test_a_stopped_run_continues_from_its_checkpoint_and_ends_the_same(tmp_path:
 
 
 def test_a_run_that_another_process_completes_meanwhile_is_not_trained_again(tmp_path: Path) -> None:
-    looks = iter([True])
-    carry_out(GRID, POINT, tmp_path, should_stop=lambda: next(looks))
     run = Run(run_path(GRID.config(POINT), tmp_path))
+    carry_out(GRID, POINT, tmp_path, should_stop=lambda: bool(run.rows))
     before = run.rows
     lock = filelock.FileLock(run.path / "lock", thread_local=False)
     lock.acquire()

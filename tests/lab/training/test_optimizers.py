@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 from tiny import TINY_FLAGS, comparable, tiny
 
+from forks import FORKS
 from grokfast.lab import load_runs
 from grokfast.lab.commands.cli import main
 from grokfast.lab.config import OPTIMIZERS
@@ -115,8 +117,9 @@ def test_looking_at_a_run_imports_no_optimizer_and_resuming_asks_for_it(
 
 
 def test_a_sweep_with_an_optimizer_by_path_asks_for_it_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method: FORKS)
     grid = ["--grid", f"optimizer=adam,{LION}", "--steps", "4", "--sweep-dir", str(tmp_path), "--json"]
     assert main(["sweep", "modmul", *TINY_FLAGS, *grid, "--workers", "1"]) == 0
     del OPTIMIZERS[LION]

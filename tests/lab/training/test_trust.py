@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 from tiny import TINY_FLAGS, comparable, tiny
 
+from forks import Fork, run_cli
 from grokfast.lab.commands.cli import main
 from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.training.loop import Watcher
@@ -128,13 +127,12 @@ def test_a_run_without_its_folder_of_checkpoints_begins_anew(tmp_path: Path) -> 
 
 
 def test_of_four_trainings_at_once_one_wins_and_the_others_name_the_run(tmp_path: Path) -> None:
-    words = ["train", "modmul", *TINY_FLAGS, "--steps", "3000", "--eval-every", "100", "--quiet"]
-    command = [sys.executable, "-m", "grokfast.lab.commands.cli", *words, "--runs-dir", str(tmp_path)]
-    made = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(4)]
-    ended = [(process.communicate()[1], process.returncode) for process in made]
+    words = ["train", "modmul", *TINY_FLAGS, "--steps", "1000", "--eval-every", "100", "--quiet"]
+    made = [Fork(run_cli, [*words, "--runs-dir", str(tmp_path)]) for _ in range(4)]
+    ended = [(fork.wait(), fork.err) for fork in made]
     (run,) = tmp_path.iterdir()
     assert Run(run).status == "complete"
-    for err, code in ended:
+    for code, err in ended:
         if code == 0:
             continue
         assert run.name in err
