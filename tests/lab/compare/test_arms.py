@@ -113,7 +113,7 @@ def test_a_run_that_falls_back_says_how_often(tmp_path: Path) -> None:
     assert [held_text([run]) for run in (falls, stays, never)] == ["33%", "100%", ""]
     assert held_text([falls, stays, never]) == "67%"
     (line,) = table_of(arm_rows(paper_arms([falls]))).values()
-    assert (line["steps to 0.95"], line["at it in the 500 steps after"]) == ("20", "33%")
+    assert (line["steps to 0.95"], line["there in the next 500 steps"]) == ("20", "33%")
 
 
 def test_final_values_are_not_those_of_runs_that_ended_some_steps_after_the_level(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def arm_columns(arm: Arm, arms: Sequence[Arm]) -> dict[str, str]:
         "runs": count_text(arm),
         f"steps to {run.level:g}": str(arm.steps()),
         "paper: steps": paper["paper: steps"],
-        "at it in the 500 steps after": held_text(arm.runs),
+        "there in the next 500 steps": held_text(arm.runs),
         "for good": str(spread_of([steps_of(run, "stable") for run in watched_runs(arm.runs)])),
         "final accuracy": mean(run.rows[-1].val_accuracy for run in whole).text(3),
         "best accuracy": best_text(whole, "accuracy"),

@@ -54,7 +54,7 @@ def tuned(found: Sequence[Control]) -> Finding | None:
     control, arm = best
     level, stays = f"{arm.runs[0].level:g}", held_text(arm.runs)
     took = f"{control.words}, without a filter, reaches a validation accuracy of {level} after {taken(arm)}"
-    took += f" and is at it in {stays} of the evaluations in the 500 steps after that" if stays else ""
+    took += f" and stays there in {stays} of the evaluations of the next 500 steps" if stays else ""
     ours = grokfast_arms(found)
     if ours:
         verdict = judge(arm.steps(), min((a.steps() for a in ours), key=lambda steps: steps.order))

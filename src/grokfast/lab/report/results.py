@@ -116,7 +116,7 @@ def known_tasks() -> list[str]:
 
 def in_words(found: Sequence[Finding], todo: int) -> str:
     lines = [fill(f"- **{finding.verdict}.** {finding.text}", "  ") for finding in found]
-    open = f"\n{todo} planned runs [are not done](#not-run); nothing is said of them.\n" if todo else ""
+    open = f"\n{todo} planned runs [are not done](#not-run); the text above says nothing about them.\n" if todo else ""
     return "\n".join(["\n## What came out\n", *lines, open])
 
 
