@@ -128,3 +128,4 @@ def test_titles_say_filter_stage_decay_and_seed() -> None:
 
 def test_titles_say_operation_modulus_and_width_where_they_are_unusual() -> None:
     assert title(tiny(operation="divide")) == "modmul-divide-p7-width16-baseline-wd0-s0"
+    assert title(tiny(operation="divide"), with_task=False) == "modmul-baseline-wd0-s0"

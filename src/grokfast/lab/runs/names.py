@@ -29,9 +29,9 @@ def short_hash(data: Any) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
 
-def title(config: RunConfig) -> str:
+def title(config: RunConfig, *, with_task: bool = True) -> str:
     """A short name for a person: the task and its unusual settings, optimizer by path, filter, weight decay, seed."""
-    optimizer, unusual = config.optim.optimizer, departures(config.task)
+    optimizer, unusual = config.optim.optimizer, departures(config.task) if with_task else {}
     shown = [f"{NAMED[name]}{plain_word(str(unusual[name]))}" for name in NAMED if name in unusual]
     own = [plain_word(optimizer)] if is_own_code(optimizer) else []
     filter = "baseline" if config.filter is None else filters.short_name(config.filter)

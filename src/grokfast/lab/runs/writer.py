@@ -33,8 +33,10 @@ GLANCE = 0.2  # seconds: to see whether a run is being written takes its lock fo
 
 def run_path(config: RunConfig, directory: str | Path) -> Path:
     """The directory of a configuration's run: one per distinct configuration."""
-    path = Path(directory) / f"{title(config)}-{fingerprint(config)}"
-    return path if path.exists() else find_old_path(config, path.parent) or path
+    folder = Path(directory)
+    # Without the task: before names had settings of the task in them.
+    paths = [folder / f"{title(config, with_task=named)}-{fingerprint(config)}" for named in (True, False)]
+    return next((path for path in paths if path.exists()), find_old_path(config, folder) or paths[0])
 
 
 def find_old_path(config: RunConfig, directory: Path) -> Path | None:
