@@ -103,7 +103,7 @@ def of_markdown(text: str) -> list[list[str]]:
 
 
 def of_page(text: str, name: str, column: str) -> str:
-    plain = text.replace("&gt;", ">")
+    plain = text.replace("&gt;", ">").replace(" class=long", "")
     table = next(t for t in re.findall(r"<table>.*?</table>", plain) if f">{column}<" in t and f"row>{name}<" in t)
     head = re.findall(r"<th scope=col>(.*?)</th>", table)
     line = re.search(rf"<th scope=row>{re.escape(name)}</th>(.*?)</tr>", table)

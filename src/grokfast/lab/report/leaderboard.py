@@ -177,7 +177,9 @@ def row(number: int, entry: Entry) -> list[str]:
         spread_of([samples_of(run, "first") for run in runs]),
     )
     medians = {operation: str(spread_of(entry.steps(operation)).median) for operation in entry.runs}
-    others = [f"{o} {median} ({seeds_text(entry.runs[o])})" for o, median in medians.items() if o not in OPERATIONS]
+    others = [
+        f"{o} {median} ({seeds_text(entry.runs[o])})" for o, median in sorted(medians.items()) if o not in OPERATIONS
+    ]
     fewest = min(len(entry.runs[operation]) for operation in OPERATIONS)
     ends = [str(Bound(interval.low)), str(Bound(interval.high))]
     return [
