@@ -23,6 +23,7 @@ from grokfast.lab.duel.verdict import (
     seeds_to_decide,
     sentence,
     spread_of,
+    times,
 )
 
 TRIES = 100
@@ -183,3 +184,7 @@ def test_a_verdict_reads_as_a_sentence() -> None:
     unsure = sentence(compare(*draw(random.Random(0), 6, 1.1)), "a", "b")
     assert unsure.startswith("a: not decided")
     assert "more seeds would decide" in unsure
+
+
+def test_an_end_without_limit_is_put_into_words() -> None:
+    assert (times(0.0), times(0.5)) == ("infinitely slower", "2x slower")

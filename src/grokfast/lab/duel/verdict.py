@@ -181,7 +181,7 @@ def known(found: Between) -> bool:
 def times(ratio: float) -> str:
     if ratio >= 1:
         return f"{number(ratio)}x faster"
-    return f"{number(1 / ratio if ratio else math.inf)}x slower"
+    return f"{number(1 / ratio)}x slower" if ratio else "infinitely slower"
 
 
 def number(value: float) -> str:
