@@ -60,6 +60,13 @@ def test_each_verdict_has_its_advice() -> None:
     assert rest == "5 of the 8 planned duels are not run yet."
 
 
+def test_a_difference_with_hardly_any_filter_is_put_down_to_tuning() -> None:
+    duel, (reference, arm) = outcome(named("modmul-noise"), 2.0)
+    for lamb, said in ((0.14, "**Luck of tuning, not the filter**"), (0.5, "**Use the filter**")):
+        first, _ = advice({"modmul-noise": (duel, [reference, arm._replace(setting={"lamb": lamb})])})
+        assert first.startswith(said)
+
+
 def test_what_is_not_run_is_a_row_and_a_command() -> None:
     text = when_section({TUNED.name: outcome(TUNED, 2.0)})
     assert "| mnist | with everything tuned | adamw+ema | adamw | **not run** |" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,9 @@ RULES = {
     "hurts": "**Leave it out** for",
     "no difference": "**It makes no difference that matters** for",
     "not decided": "**Not decided**:",
+    "weak": "**Luck of tuning, not the filter** (tuning chose one that adds less than a fifth to any gradient):",
 }
+WEAK = 0.2  # a gain of the filter below this cannot explain a difference between arms
 BOTH_TUNED = {
     "helps": "the filter still helps",
     "hurts": "the filter hurts",
@@ -86,10 +89,17 @@ def advice(outcomes: Outcomes) -> list[str]:
         if verdict is not None and planned == TUNED:
             said.append(first_advice(verdict))
         elif verdict is not None:
-            groups.setdefault(verdict.found.word, []).append(f"{planned.title} ({in_short(verdict)})")
+            word = "weak" if is_by_luck(verdict, outcomes[planned.name][1]) else verdict.found.word
+            groups.setdefault(word, []).append(f"{planned.title} ({in_short(verdict)})")
     said += [f"{rule} {'; '.join(groups[word])}." for word, rule in RULES.items() if word in groups]
     left = sum(verdict is None for verdict in found.values())
     return [*said, *([f"{left} of the {len(PLANNED)} planned duels are not run yet."] if left else [])]
+
+
+def is_by_luck(verdict: Verdict, results: Sequence[Result]) -> bool:
+    """Whether an arm differs although the filter that tuning chose for it does next to nothing."""
+    gain = next(result.setting.get("lamb", math.inf) for result in results if result.name == verdict.arm)
+    return verdict.found.word in ("helps", "hurts") and gain < WEAK
 
 
 def first_advice(verdict: Verdict) -> str:
