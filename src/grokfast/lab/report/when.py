@@ -19,7 +19,7 @@ RULES = {
     "hurts": "**Leave it out** for",
     "no difference": "**It makes no difference that matters** for",
     "not decided": "**Not decided**:",
-    "weak": "**Probably luck of tuning, not the filter** (tuning chose one that adds less than a fifth to any gradient):",
+    "weak": "**Probably luck of tuning, not the filter** (tuning chose one that adds less than a fifth to a gradient):",
 }
 WEAK = 0.2  # a gain of the filter below this cannot explain a difference between arms
 BOTH_TUNED = {
