@@ -18,6 +18,7 @@ from tiny import TINY_FLAGS
 
 from forks import FORKS, Fork
 from grokfast.lab import load_runs
+from grokfast.lab.commands import duel_run
 from grokfast.lab.commands.cli import main
 from grokfast.lab.config import OPTIMIZERS
 from grokfast.lab.sweep import local
@@ -139,6 +140,23 @@ def test_a_regime_without_tuning_runs_the_usual_settings_in_workers(
     (run, *_) = load_runs(tmp_path / "adam+ema" / "verdict" / "runs")
     assert (run.weight_decay, run.settings["filter"]["alpha"]) == (0.005, 0.98)
     assert [v["word"] for v in json.loads(out)["verdicts"] if v["by"] == "steps"] == ["not decided"]  # two seeds
+
+
+def test_an_arm_that_helps_is_checked_by_a_control_at_its_settings(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # At this learning rate nothing is learnt, unless a filter makes gradients larger.
+    found = {"sgd": {"weight_decay": 1e-5}, "sgd+ema": {"weight_decay": 1e-4, "alpha": 0.1, "lamb": 1e5}}
+    monkeypatch.setattr(duel_run, "best_setting", lambda sweep: tuple(found[sweep.folder.parent.name].items()))
+    fixed = ["--lr", "1e-5", "--momentum", "0", "--until", "0.18", "--steps", "200", "--eval-every", "10"]
+    more = [*fixed, "--trials", "1", "--seeds", "6", "--duel-dir", str(tmp_path)]
+    out = call(*words(*more, arms=["sgd", "sgd+ema"]))[1]
+    assert "an arm that beats what it adds to is checked by 6 runs without what it adds" in out
+    assert "by steps: sgd+ema helps" in out
+    assert "faster than sgd at the settings of sgd+ema" in out
+    control = json.loads((tmp_path / "verdict.json").read_text())["arms"][2]
+    assert (control["name"], control["setting"]) == ("sgd at the settings of sgd+ema", {"weight_decay": 1e-4})
+    assert list(control["steps"]) == ["1", "2", "3", "4", "5", "6"]
 
 
 def test_an_optimizer_and_a_filter_by_path_take_part(call: Call, tmp_path: Path) -> None:

@@ -50,6 +50,15 @@ def test_it_tunes_each_arm_and_says_which_is_better() -> None:
     assert "plain: steps" in text
 
 
+def test_an_arm_that_helps_is_checked_by_its_reference_at_the_same_settings() -> None:
+    lucky = {"plain": {**SPACE["plain"], "lr": [0.5, 0.6]}, "plain+more": {**SPACE["plain"], "more": 1, "lr": [0.1]}}
+    found = ab(train_fn, lucky, level=0.95, steps=400, trials=3, seeds=6)
+    control = found.results[-1]
+    assert (control.name, control.setting["lr"]) == ("plain at the settings of plain+more", 0.1)
+    assert "more" not in control.setting
+    assert "plain+more: no difference, 1x faster than plain at the settings of plain+more" in str(found)
+
+
 def test_no_fresh_seed_was_used_for_tuning() -> None:
     fight(tuning_seeds=2, seed=5)
     for name in SPACE:

@@ -8,7 +8,7 @@ import pytest
 from tiny import SIZES
 
 from grokfast.lab.duel.arms import FILTER_KNOBS, OPTIMIZER_PARTS, REGIMES, RIVAL_PARTS, read_arm
-from grokfast.lab.duel.plan import count_runs, make_duel, tuning_spec, verdict_spec
+from grokfast.lab.duel.plan import control_setting, count_runs, make_duel, tuning_spec, verdict_spec
 from grokfast.lab.duel.planned import PLANNED
 from grokfast.lab.request import Request, ask
 from grokfast.lab.sweep.space import Range
@@ -120,6 +120,27 @@ def test_every_arm_has_the_same_trials_seeds_and_budget() -> None:
     assert shared == {(9, (0,), "first", True, 3000, 0.95)}
     runs = count_runs(duel, [read_arm(name, duel.base) for name in ("adamw", "adam")], 10)
     assert runs * duel.base.get("steps") == 2 * (9 + 10) * 3000
+
+
+@pytest.mark.parametrize(
+    ("arm", "found", "control"),
+    [
+        ("adamw+ema", {"lr": 0.02, "lamb": 3.0, "alpha": 0.5}, {"lr": 0.02}),
+        ("adamw+rowclip", {"weight_decay": 0.3, "row_norm": 2.0}, {"weight_decay": 0.3}),
+        ("adamw+stablemax+ema", {"lr": 0.02, "lamb": 3.0}, {"lr": 0.02}),
+    ],
+)
+def test_a_control_has_the_settings_of_an_arm_without_what_it_adds(
+    arm: str, found: dict[str, Any], control: dict[str, Any]
+) -> None:
+    base = BASE.having(weight_decay=0.1) if arm.endswith("ema") else BASE
+    contenders = [read_arm(name, base) for name in (arm, "adamw")]
+    assert dict(control_setting(contenders[0], tuple(found.items()), contenders[1])) == control
+
+
+def test_the_control_of_a_published_arm_has_its_weight_decay() -> None:
+    arms = [read_arm(name, BASE, tuned=False) for name in ("adam+ema", "adam")]
+    assert control_setting(arms[0], (), arms[1]) == (("weight_decay", 0.005),)
 
 
 def test_an_arm_with_nothing_to_tune_is_run_as_it_is() -> None:

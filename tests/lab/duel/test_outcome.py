@@ -11,8 +11,8 @@ from tiny import tiny
 
 from grokfast.lab.commands.cli import main
 from grokfast.lab.compare.seeds import Bound
-from grokfast.lab.duel.arms import reference_of
-from grokfast.lab.duel.outcome import Result, arm_rows, load_outcome, make_result, save_outcome, verdicts
+from grokfast.lab.duel.arms import control_name, reference_of
+from grokfast.lab.duel.outcome import Result, arm_rows, is_luck, load_outcome, make_result, save_outcome, verdicts
 from grokfast.lab.duel.plan import make_duel, to_json
 from grokfast.lab.report.draw_matplotlib import draw
 from grokfast.lab.report.duels import EDGE, duel_plot, duel_section
@@ -47,9 +47,31 @@ def test_seconds_are_not_judged_where_the_machine_did_other_work() -> None:
     paused = FAST._replace(seconds={**FAST.seconds, 3: Bound(FAST.seconds[3].value * 2)})
     steps, seconds = verdicts([SLOW, paused])
     assert (steps.word, seconds.word) == ("helps", "not judged")
-    assert "2.0x as long" in seconds.text
+    assert "differ by 2.0x" in seconds.text
     assert [panel.x for panel in duel_plot(DUEL, [SLOW, paused]).panels] == ["steps"]
     assert [v.word for v in verdicts([SLOW, FAST])] == ["helps", "helps"]
+
+
+def test_an_arm_that_does_more_cannot_take_a_quicker_step() -> None:
+    def with_pace(arm: Result, factor: float) -> Result:
+        return arm._replace(seconds={seed: b._replace(value=b.value * factor) for seed, b in arm.seconds.items()})
+
+    assert [v.word for v in verdicts([with_pace(SLOW, 1.5), FAST])] == ["helps", "not judged"]
+    assert [v.word for v in verdicts([SLOW, with_pace(FAST, 1.5)])] == ["helps", "helps"]
+    muon = FAST._replace(name="muon")  # may well be quicker
+    assert [v.word for v in verdicts([with_pace(SLOW, 1.5), muon])] == ["helps", "helps"]
+
+
+def test_a_control_tells_what_the_settings_give_without_the_filter() -> None:
+    control = made(control_name("adamw", "adamw+ema"), 400, 410, 420, 430, 440)
+    found = [v for v in verdicts([SLOW, FAST, control]) if v.by == "steps"]
+    assert [(v.arm, v.reference) for v in found] == [
+        ("adamw+ema", "adamw"),
+        ("adamw+ema", control.name),
+        (control.name, "adamw"),
+    ]
+    assert [is_luck(v, found) for v in found] == [True, False, False]
+    assert not is_luck(found[0], found[:1])  # without a control nothing is known
 
 
 def test_an_outcome_is_read_as_it_was_written(tmp_path: Path) -> None:

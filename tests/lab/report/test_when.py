@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from grokfast.lab.compare.seeds import Bound
+from grokfast.lab.duel.arms import control_name
 from grokfast.lab.duel.outcome import Result
 from grokfast.lab.duel.plan import make_duel, to_json
 from grokfast.lab.duel.planned import PLANNED, TUNED, Planned
@@ -60,11 +61,16 @@ def test_each_verdict_has_its_advice() -> None:
     assert rest == "5 of the 8 planned duels are not run yet."
 
 
-def test_a_difference_with_hardly_any_filter_is_put_down_to_tuning() -> None:
+def test_a_gain_that_the_same_settings_give_without_the_filter_is_put_down_to_tuning() -> None:
     duel, (reference, arm) = outcome(named("modmul-noise"), 2.0)
-    for lamb, said in ((0.14, "**Probably luck of tuning, not the filter**"), (0.5, "**Use the filter**")):
-        first, _ = advice({"modmul-noise": (duel, [reference, arm._replace(setting={"lamb": lamb})])})
-        assert first.startswith(said)
+    name = control_name(reference.name, arm.name)
+    for control, said in ((arm, "**Luck of tuning, not the filter**"), (reference, "**Use the filter**")):
+        kept = {"modmul-noise": (duel, [reference, arm, control._replace(name=name)])}
+        assert advice(kept)[0].startswith(said)
+        assert f"| adamw+ema | {name} |" in when_section(kept)
+    duel, (reference, arm) = outcome(TUNED, 2.0)
+    first, _ = advice({TUNED.name: (duel, [reference, arm, arm._replace(name=name)])})
+    assert "betas first.** On modmul with everything tuned a gain comes from luck of tuning" in first
 
 
 def test_what_is_not_run_is_a_row_and_a_command() -> None:

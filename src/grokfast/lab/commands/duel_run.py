@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from grokfast.lab.commands.common import complain, make_table, show
 from grokfast.lab.commands.flags import request_from
 from grokfast.lab.commands.sweep_run import train_sweep, usual_workers
-from grokfast.lab.duel.arms import Contender, read_arm
+from grokfast.lab.duel.arms import Contender, adds_to, control_name, controlled, read_arm, reference_of
 from grokfast.lab.duel.outcome import (
     CAVEAT,
     FILE,
@@ -28,6 +28,7 @@ from grokfast.lab.duel.plan import (
     Setting,
     arm_folder,
     best_setting,
+    control_setting,
     count_runs,
     directory_name,
     make_duel,
@@ -70,7 +71,8 @@ def run_duel(args: argparse.Namespace) -> int:
         print(budget_text(plan, args), flush=True)
     settings = {arm.name: tune(plan, arm, args) for arm in plan.arms}
     results = [run_fresh(plan, arm, settings[arm.name], args) for arm in plan.arms]
-    return report(plan, results, args)
+    controls = [run_fresh(plan, arm, setting, args) for arm, setting in controls_of(plan, settings, results)]
+    return report(plan, [*results, *controls], args)
 
 
 def make_plan(args: argparse.Namespace) -> Plan:
@@ -113,6 +115,8 @@ def budget_text(plan: Plan, args: argparse.Namespace) -> str:
         f"{steps:,} steps, {plan.total * steps:,} in all",
         f"this may take {time_left(plan, args)}; runs that reach their level or are hopeless stop earlier",
     ]
+    if added_arms(plan):
+        lines.insert(2, f"an arm that beats what it adds to is checked by {plan.seeds} runs without what it adds")
     return "\n".join(lines)
 
 
@@ -151,6 +155,24 @@ def run_fresh(plan: Plan, arm: Contender, best: Setting, args: argparse.Namespac
             complain(f"failed: {sweep.run(point).name}: {reason}")
     command = command_line(resolve(arm.request.having(**dict(best))))
     return make_result(arm.name, dict(best), command, count_trials(tuning), runs, plan.duel.objective)
+
+
+def added_arms(plan: Plan) -> list[tuple[Contender, Contender]]:
+    """The arms that add something to another, each with that other."""
+    known = {arm.name: arm for arm in plan.arms}
+    references = [(arm, known[name]) for arm in plan.arms if (name := reference_of(arm.name, list(known))) is not None]
+    return [(arm, reference) for arm, reference in references if adds_to(arm.name, reference.name)]
+
+
+def controls_of(
+    plan: Plan, settings: Mapping[str, Setting], results: Sequence[Result]
+) -> Iterator[tuple[Contender, Setting]]:
+    """For each arm that beats what it adds to: that at the same settings, unless these are its own anyway."""
+    better = {(v.arm, v.reference) for v in verdicts(results) if v.by == "steps" and v.word == "helps"}
+    for arm, reference in added_arms(plan):
+        setting = control_setting(arm, settings[arm.name], reference)
+        if (arm.name, reference.name) in better and dict(setting) != dict(settings[reference.name]):
+            yield reference._replace(name=control_name(reference.name, arm.name)), setting
 
 
 def train_all(plan: Plan, sweep: Sweep, label: str, args: argparse.Namespace) -> None:
@@ -194,7 +216,8 @@ def report(plan: Plan, results: Sequence[Result], args: argparse.Namespace) -> i
 def earlier(path: Path, results: Sequence[Result]) -> list[Result]:
     """The arms of this duel that were run before and are not run now."""
     now = {result.name for result in results}
-    return [result for result in load_outcome(path)[1] if result.name not in now] if path.exists() else []
+    known = load_outcome(path)[1] if path.exists() else []
+    return [result for result in known if not {result.name, controlled(result.name)} & now]
 
 
 def runs_command(plan: Plan, results: Sequence[Result]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import optuna
 
 from grokfast.lab.compare.seeds import Bound, spread_of
+from grokfast.lab.duel.arms import adds_to, control_name
 from grokfast.lab.duel.outcome import CAVEAT, Result, Verdict, arm_rows, verdicts
 from grokfast.lab.duel.plan import Duel, Setting
 from grokfast.lab.request import Request
@@ -98,7 +99,8 @@ def ab(
         train_fn: `train_fn(settings, seed, report)` trains; it calls `report(step, value)` with the validation measure
             now and then, and ends when that returns True.
         space: for each arm its settings: `(low, high)` or `(low, high, "log")` is a range to tune over, a list holds
-            choices, anything else is fixed. The first arm is the reference.
+            choices, anything else is fixed. The first arm is the reference. Call an arm `reference+something` if it
+            adds something: where it turns out better, the reference is also run at the settings found for it.
         level: the value of the measure that a run must reach.
         steps: budget of a run.
         measure: "accuracy", which reaches the level from below, or "loss".
@@ -125,11 +127,24 @@ def ab(
     results: list[Result] = []
     for name, (fixed, dimensions) in arms.items():
         best = {**fixed, **dict(tune(runner, name, fixed, dimensions, duel) if dimensions else ())}
-        found = {each: runner.run(name, best, each) for each in duel.fresh(seeds)}
-        taken = {each: run.steps(steps) for each, run in found.items()}
-        seconds = {each: Bound(run.seconds, run.reached is not None) for each, run in found.items()}
-        results.append(Result(name, best, "", {}, taken, seconds, {}))
+        results.append(run_fresh(runner, name, best, duel.fresh(seeds)))
+    known = {result.name: result for result in results}
+    for verdict in [v for v in verdicts(results) if v.by == "steps" and v.word == "helps"]:
+        arm, reference = known[verdict.arm].setting, known[verdict.reference].setting
+        shared = {d.name: arm[d.name] for d in arms[verdict.reference][1] if d.name in arm}
+        control = {**reference, **shared}
+        if adds_to(verdict.arm, verdict.reference) and control != reference:
+            name = control_name(verdict.reference, verdict.arm)
+            results.append(run_fresh(runner, name, control, duel.fresh(seeds)))
     return Findings(results, list(verdicts(results)))
+
+
+def run_fresh(runner: Runner, name: str, setting: dict[str, Any], seeds: Sequence[int]) -> Result:
+    """What a setting takes on fresh seeds."""
+    found = {seed: runner.run(name, setting, seed) for seed in seeds}
+    taken = {seed: run.steps(runner.steps) for seed, run in found.items()}
+    seconds = {seed: Bound(run.seconds, run.reached is not None) for seed, run in found.items()}
+    return Result(name, setting, "", {}, taken, seconds, {})
 
 
 def read_space(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[Dimension]]:

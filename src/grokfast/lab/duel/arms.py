@@ -129,13 +129,33 @@ def added_part(word: str) -> Part:
     return Part({"filter": word}, FILTER_KNOBS.get(word, ()))
 
 
+AS = " at the settings of "
+
+
+def control_name(reference: str, arm: str) -> str:
+    """The name of the control of an arm: its reference at the settings that were found for the arm."""
+    return reference + AS + arm
+
+
+def controlled(name: str) -> str | None:
+    """The arm that a control belongs to; None where the name is not that of a control."""
+    return name.partition(AS)[2] or None
+
+
+def adds_to(arm: str, reference: str) -> bool:
+    """Whether an arm is its reference and something more."""
+    return arm.startswith(reference + "+")
+
+
 def reference_of(name: str, names: Sequence[str]) -> str | None:
     """What an arm is compared with: itself without its last part if that takes part too, else the first arm.
 
-    >>> arms = ["adamw", "adamw+ema", "muon", "muon+rowclip+ema"]
+    >>> arms = ["adamw", "adamw+ema", "muon", "muon+rowclip+ema", control_name("muon", "muon+rowclip+ema")]
     >>> [reference_of(name, arms) for name in arms]
-    [None, 'adamw', 'adamw', 'muon']
+    [None, 'adamw', 'adamw', 'muon', 'muon']
     """
+    if controlled(name):
+        return name.partition(AS)[0]
     found = name
     while "+" in found:
         found = found.rpartition("+")[0]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from grokfast.lab.compare.seeds import Bound, Spread, seconds_of, spread_of, steps_of
-from grokfast.lab.duel.arms import reference_of
+from grokfast.lab.duel.arms import adds_to, control_name, reference_of
 from grokfast.lab.duel.verdict import Comparison, Numbers, compare, sentence
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.files import read_json, write_json
@@ -35,10 +35,10 @@ class Result(NamedTuple):
         return self.steps if by == "steps" else self.seconds
 
     @property
-    def unsteadiness(self) -> float:
-        """How many times as long a step took in the slowest run as in the fastest."""
-        paces = [self.seconds[s].value / self.steps[s].value for s in self.steps if math.isfinite(self.steps[s].value)]
-        return max(paces) / min(paces) if paces and min(paces) > 0 else 1.0
+    def paces(self) -> list[float]:
+        """Seconds of a step in each run."""
+        known = [seed for seed in self.steps if math.isfinite(self.steps[seed].value)]
+        return [self.seconds[seed].value / self.steps[seed].value for seed in known]
 
 
 class Verdict(NamedTuple):
@@ -48,7 +48,7 @@ class Verdict(NamedTuple):
     reference: str
     by: By
     found: Comparison
-    unsteadiness: float = 1.0  # of the slower of the two
+    unsteadiness: float = 1.0
 
     @property
     def is_judged(self) -> bool:
@@ -61,7 +61,7 @@ class Verdict(NamedTuple):
     @property
     def text(self) -> str:
         if not self.is_judged:
-            why = f"a step took up to {self.unsteadiness:.1f}x as long in one run of an arm as in another"
+            why = f"steps that should take equally long differ by {self.unsteadiness:.1f}x"
             return f"by {self.by}: {self.arm} is not judged, as the machine did other work: {why}"
         return f"by {self.by}: {sentence(self.found, self.arm, self.reference)}"
 
@@ -86,14 +86,37 @@ def samples_of(run: Run, kind: Kind) -> Bound:
 
 
 def verdicts(results: Sequence[Result]) -> Iterator[Verdict]:
-    """Each arm beside its reference, by steps and by seconds."""
+    """Each arm beside its reference and, if there is one, its control, by steps and by seconds."""
     known = {result.name: result for result in results}
     for name in known:
-        other = reference_of(name, list(known))
-        if other is not None:
-            for by in ("steps", "seconds"):
+        reference = reference_of(name, list(known))
+        for other in () if reference is None else (reference, control_name(reference, name)):
+            for by in ("steps", "seconds") if other in known else ():
                 found = compare(known[other].numbers(by), known[name].numbers(by))
-                yield Verdict(name, other, by, found, max(known[other].unsteadiness, known[name].unsteadiness))
+                yield Verdict(name, other, by, found, unsteadiness(known[name], known[other]))
+
+
+def unsteadiness(arm: Result, reference: Result) -> float:
+    """How far the times of steps differ that should be equal: within an arm, or where an arm that does more is faster.
+
+    >>> plain, filtered = (Result(name, {}, "", {}, {0: Bound(10)}, {0: Bound(10)}, {}) for name in ("sgd", "sgd+ema"))
+    >>> unsteadiness(filtered._replace(seconds={0: Bound(5)}), plain)
+    2.0
+    """
+    if not arm.paces or not reference.paces or min(*arm.paces, *reference.paces) <= 0:
+        return 1.0
+    found = [max(result.paces) / min(result.paces) for result in (arm, reference)]
+    if adds_to(arm.name, reference.name):
+        slower, faster = (spread_of([Bound(pace) for pace in paces]) for paces in (reference.paces, arm.paces))
+        found.append(slower.median.value / faster.median.value)
+    return max(found)
+
+
+def is_luck(verdict: Verdict, found: Sequence[Verdict]) -> bool:
+    """Whether an arm helps, but no more than its settings do without what it adds."""
+    control = control_name(verdict.reference, verdict.arm)
+    beside = next((v for v in found if (v.arm, v.reference, v.by) == (verdict.arm, control, verdict.by)), None)
+    return verdict.word == "helps" and beside is not None and beside.word != "helps"
 
 
 # As JSON ------------------------------------------------------------------------------------------------------------

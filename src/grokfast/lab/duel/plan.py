@@ -4,7 +4,8 @@
     DIR/ARM/tuning         a sweep: the search
     DIR/ARM/verdict        a sweep: the best setting with every fresh seed
 
-Both are ordinary sweeps, so a duel that was killed continues where it stopped.
+Both are ordinary sweeps, so a duel that was killed continues where it stopped. An arm that beats its reference may owe
+that to luckier tuning. Then the reference is run at the arm's settings too, as its control, with a folder of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, Literal
 
 from grokfast.lab.compare.seeds import Bound, spread_of
 from grokfast.lab.duel.arms import REGIMES, Contender
-from grokfast.lab.request import Request, resolve
+from grokfast.lab.request import Request, options, resolve
 from grokfast.lab.runs.directory import RunError
 from grokfast.lab.runs.files import read_json, write_json
 from grokfast.lab.runs.names import plain_word, short_hash
@@ -28,6 +29,7 @@ from grokfast.lab.sweep.space import Choices
 from grokfast.lab.sweep.spec import FILE as SWEEP_FILE
 from grokfast.lab.sweep.spec import Spec, load_spec, save_spec, settle
 from grokfast.lab.sweep.study import Sweep
+from grokfast.lab.tasks import find_task
 
 FILE = "duel.json"
 STEPS = 3000  # budget of a run, unless the task's own is smaller
@@ -64,7 +66,12 @@ def make_duel(base: Request, regime: str, **changes: Any) -> Duel:
         if base.get(name) is not None:
             raise ValueError(f"{name} must not be fixed for all arms of this duel, got {base.get(name)}")
     asked = base.having(**REGIMES[regime][0])
-    usual = resolve(asked).task.defaults()
+    known = options(
+        find_task(asked.task)
+    )  # of the task alone: other settings may suit the optimizers of some arms only
+    usual = resolve(
+        asked.without(*(n for n, _ in asked.values if n in known and known[n].part != "task"))
+    ).task.defaults()
     shared = {"until": usual.level, "steps": min(usual.steps, STEPS), "threads": 1}
     given = {name: value for name, value in shared.items() if asked.get(name) is None}
     duel = Duel(asked.having(**given), regime, **changes)
@@ -89,6 +96,19 @@ def verdict_spec(duel: Duel, arm: Contender, best: Setting, seeds: int) -> Spec:
         best = ((holder, getattr(resolve(arm.request).optim, holder)),)
     dimensions = tuple(Choices(name, (value,)) for name, value in best)
     return settle(Spec(arm.request, dimensions, duel.fresh(seeds), duel.objective))
+
+
+def control_setting(arm: Contender, best: Setting, reference: Contender) -> Setting:
+    """What an arm has changed about its reference, apart from what the arm's name adds to it."""
+    found, plain = resolve(arm.request.having(**dict(best))).optim, resolve(reference.request).optim
+    added = names_of(arm) - names_of(reference)
+    shared = [field.name for field in dataclasses.fields(found) if field.name not in added]
+    return tuple((name, getattr(found, name)) for name in shared if getattr(found, name) != getattr(plain, name))
+
+
+def names_of(arm: Contender) -> set[str]:
+    """The settings that the name of an arm decides or leaves to tuning."""
+    return {name for name, _ in arm.request.values} | {knob.name for knob in arm.knobs}
 
 
 def best_setting(sweep: Sweep) -> Setting:

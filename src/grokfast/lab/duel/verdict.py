@@ -151,12 +151,16 @@ def ratio_text(ratio: Between) -> str:
     ('2x faster', '2x slower', 'at least 3x faster')
     >>> ratio_text(Between(0.8, math.inf)), ratio_text(Between(0, 1.25)), ratio_text(Between(0, 0.5))
     ('at most 1.25x slower', 'at most 1.25x faster', 'at least 2x slower')
+    >>> ratio_text(Between(0, 1)), ratio_text(Between(1, math.inf))
+    ('not faster', 'not slower')
     """
     low, high = ratio
     if not known(ratio):
         return "unknown"
     if low == high:
         return times(low)
+    if number(low if high == math.inf else high) == "1":
+        return "not slower" if high == math.inf else "not faster"
     if high == math.inf:
         return f"at {'least' if low >= 1 else 'most'} {times(low)}"
     return f"at {'least' if high <= 1 else 'most'} {times(high)}"

@@ -7,26 +7,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grokfast.lab.duel.arms import REGIMES
-from grokfast.lab.duel.outcome import Result, Verdict, verdicts
+from grokfast.lab.duel.outcome import Result, Verdict, is_luck, verdicts
 from grokfast.lab.duel.planned import PLANNED, TUNED, Planned
 from grokfast.lab.duel.verdict import interval_text, known, ratio_text, times
 from grokfast.lab.report.markdown import as_markdown, in_shell
 
 NOT_RUN = "not run"
-HEADINGS = ["task", "regime", "arm", "beside", "by steps", "ratio", "95% interval", "by seconds", "seeds"]
+HEADINGS = ["task", "regime", "arm", "compared with", "by steps", "ratio", "95% interval", "by seconds", "seeds"]
 RULES = {
     "helps": "**Use the filter** for",
     "hurts": "**Leave it out** for",
     "no difference": "**It makes no difference that matters** for",
     "not decided": "**Not decided**:",
-    "weak": "**Probably luck of tuning, not the filter** (tuning chose one that adds less than a fifth to a gradient):",
+    "luck": "**Luck of tuning, not the filter** (the same settings do not help less without it):",
 }
-WEAK = 0.2  # a gain of the filter below this cannot explain a difference between arms
 BOTH_TUNED = {
     "helps": "the filter still helps",
     "hurts": "the filter hurts",
     "no difference": "the filter makes no difference that matters",
     "not decided": "it is not decided whether the filter helps",
+    "luck": "a gain comes from luck of tuning, not from the filter",
 }
 
 Outcome = tuple[dict[str, Any], list[Result]]
@@ -86,28 +86,24 @@ def advice(outcomes: Outcomes) -> list[str]:
     said: list[str] = []
     groups: dict[str, list[str]] = {}
     for planned, verdict in found.items():
-        if verdict is not None and planned == TUNED:
-            said.append(first_advice(verdict))
-        elif verdict is not None:
-            word = "weak" if is_by_luck(verdict, outcomes[planned.name][1]) else verdict.found.word
+        if verdict is None:
+            continue
+        word = "luck" if is_luck(verdict, list(verdicts(outcomes[planned.name][1]))) else verdict.found.word
+        if planned == TUNED:
+            said.append(first_advice(verdict, word))
+        else:
             groups.setdefault(word, []).append(f"{planned.title} ({in_short(verdict)})")
     said += [f"{rule} {'; '.join(groups[word])}." for word, rule in RULES.items() if word in groups]
     left = sum(verdict is None for verdict in found.values())
     return [*said, *([f"{left} of the {len(PLANNED)} planned duels are not run yet."] if left else [])]
 
 
-def is_by_luck(verdict: Verdict, results: Sequence[Result]) -> bool:
-    """Whether an arm differs although the filter that tuning chose for it does next to nothing."""
-    gain = next(result.setting.get("lamb", math.inf) for result in results if result.name == verdict.arm)
-    return verdict.found.word in ("helps", "hurts") and gain < WEAK
-
-
-def first_advice(verdict: Verdict) -> str:
+def first_advice(verdict: Verdict, word: str) -> str:
     """Tune first, or at the same time where the filter helps even then."""
     found = verdict.found
-    rule = "Tune learning rate, weight decay and betas " + ("with it" if found.word == "helps" else "first")
+    rule = "Tune learning rate, weight decay and betas " + ("with it" if word == "helps" else "first")
     numbers = f"{ratio_text(found.ratio)}, 95% interval {interval_text(found)}, {found.seeds} seeds"
-    return f"**{rule}.** On {TUNED.title} {BOTH_TUNED[found.word]}: {numbers}."
+    return f"**{rule}.** On {TUNED.title} {BOTH_TUNED[word]}: {numbers}."
 
 
 def in_short(verdict: Verdict) -> str:
@@ -117,4 +113,6 @@ def in_short(verdict: Verdict) -> str:
         return "too few runs got there"
     if found.word != "not decided":
         return ratio_text(found.ratio)
+    if found.interval.low == 0 or math.isinf(found.interval.high):
+        return ratio_text(found.interval)
     return f"between {times(found.interval.low)} and {times(found.interval.high)}"
