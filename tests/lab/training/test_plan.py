@@ -10,6 +10,7 @@ from tiny import tiny
 from grokfast.lab import load_runs
 from grokfast.lab.paper.published import EMA
 from grokfast.lab.request import ask, resolve
+from grokfast.lab.tasks.modular.task import ModularConfig
 from grokfast.lab.training.loop import Watcher
 from grokfast.lab.training.plan import (
     complete_runs,
@@ -42,10 +43,10 @@ def test_tasks_without_data_are_named_with_the_reason(tmp_path: Path) -> None:
 
 def test_the_estimate_shrinks_with_what_is_done(tmp_path: Path) -> None:
     configs = [tiny(steps=60), tiny(steps=60, seed=1)]
-    assert estimate(configs, tmp_path) == pytest.approx(2 * 60 * 0.027)
+    assert estimate(configs, tmp_path) == pytest.approx(2 * 60 * ModularConfig.step_seconds)
     stop = Watcher(should_stop=lambda: True)  # at the first evaluation
     (row,) = train(configs[0], tmp_path, stop).run.rows
-    assert estimate(configs, tmp_path) == pytest.approx((2 * 60 - row.step) * 0.027)
+    assert estimate(configs, tmp_path) == pytest.approx((2 * 60 - row.step) * ModularConfig.step_seconds)
 
 
 def test_what_is_left_is_what_is_not_complete(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ class TaskConfig(abc.ABC):
     """The settings of one task. Each field becomes a flag; the class attributes are what is known about the task."""
 
     measure: ClassVar[Measure] = "accuracy"  # of success on the validation data
-    step_seconds: ClassVar[float] = 0.01  # on two cores, evaluations included: for estimates before anything was run
+    step_seconds: ClassVar[float] = 0.01  # on one thread, evaluations included: for estimates before anything was run
     quick_steps: ClassVar[int] = 20  # enough to see that it works
     remark: ClassVar[str] = ""  # shown below its table of results
     headline: ClassVar[Headline | None] = None
