@@ -13,6 +13,7 @@ from grokfast.lab.compare.verdicts import judge, judge_means
 from grokfast.lab.paper.published import BASELINE, EMA
 from grokfast.lab.request import Request, resolve
 from grokfast.lab.runs.directory import Run
+from grokfast.lab.runs.files import write_json
 
 
 def reaching(step: int | None, length: int = 100) -> list[float]:
@@ -124,6 +125,26 @@ def test_where_too_little_was_run_no_cause_is_named(tmp_path: Path) -> None:
     alone = [made_run(tmp_path, name, 0, [20.0, 1.0 + i]) for i, name in enumerate(names)]
     stages = [arm(tmp_path, name, None) for name in ("1-stage MA", "2-stage MA", "2-stage MA, slow only")]
     assert verdicts(*never, *alone, *stages) == ""
+
+
+def test_the_way_of_grokfast_is_compared_with_that_of_the_baseline(tmp_path: Path) -> None:
+    ends = {"Baseline": ([300, 400], 500), "Grokfast-MA": ([0, 4], 40), "Grokfast-EMA": ([6, 0], 50)}
+    runs = [arm(tmp_path, name, 20) for name in ends]
+    for run, (end, moved) in zip(runs, ends.values(), strict=True):
+        table = {"steps": [0, 100], "points": [[0, 0], end], "moved": [0, moved], "bc": 1, "parameters": 9}
+        write_json(run.path / "weights.json", table)
+    said = verdicts(*runs)
+    assert "Grokfast ends nearer to its initial weights than the baseline, as the paper says" in said
+    assert "Along the two main directions of the baseline's path Grokfast goes only 10% to 12% of it." in said
+    assert "main directions" not in verdicts(*runs[:1])
+
+
+def test_without_decay_a_median_decides_though_one_run_was_cut_off(tmp_path: Path) -> None:
+    base = [arm(tmp_path, "Baseline", 90, seed=seed) for seed in range(3)]
+    fast = [arm(tmp_path, "1-stage MA", step, seed=seed) for seed, step in enumerate((40, 50, None))]
+    assert "Without weight decay, too, a filter is faster than none" in verdicts(*base, *fast)
+    slow = [arm(tmp_path / "slow", "1-stage MA", 90, seed=seed) for seed in range(3)]
+    assert "a filter is not always faster than none" in verdicts(*base, *slow)
 
 
 def test_no_gain_has_no_cause(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from grokfast.lab.analysis.paths import paths_by_seed
 from grokfast.lab.compare.arms import best_mean, held_text, paper_arms, whole_runs
 from grokfast.lab.compare.controls import Control, controls, fastest
 from grokfast.lab.compare.distances import distances_by_arm
@@ -166,9 +167,9 @@ def no_decay(found: Sequence[Control]) -> Finding | None:
     if base[1] is None or not known:
         return None
     texts = [f"{name} takes {taken(arm)}" for name, arm in known]
-    verdicts = {judge(arm.steps(), base[1].steps()) for _, arm in known}
+    middle, plain = [arm.steps().median for _, arm in known], base[1].steps()
     words = "Without weight decay, too, a filter is faster than none"
-    if verdicts != {"better"}:
+    if not all(median.exact and median.value < plain.low.value for median in middle):
         words = "Without weight decay a filter is not always faster than none"
     return Finding(words, f"Without weight decay {enumerate_words(texts)}, no filter {taken(base[1])}.")
 
@@ -262,9 +263,20 @@ def nearer(tasks: Tasks) -> Finding | None:
     words = "Grokfast ends nearer to its initial weights than the baseline" + (", as the paper says" if holds else "")
     words = words if holds else f"It is not clear that {words}"
     texts = [f"{far.text(3)} for {name} ({far.count} seeds)" for name, far in fast.items()]
-    return Finding(
-        words, f"The l2 distance AC is {enumerate_words(texts)}, {base.text(3)} for the baseline ({base.count})."
-    )
+    far = f"The l2 distance AC is {enumerate_words(texts)}, {base.text(3)} for the baseline ({base.count})."
+    shares = shares_on_axes(tasks["modmul"])
+    if not shares:
+        return Finding(words, far)
+    span = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (min(shares), max(shares))))
+    along = f"Along the two main directions of the baseline's path Grokfast goes only {span} of it."
+    return Finding(words, f"{far} {along}")
+
+
+def shares_on_axes(runs: Sequence[Run]) -> list[float]:
+    """How much of its way from A to C each run with a filter goes along the principal axes of the baseline."""
+    groups = [paths for paths in paths_by_seed(runs, ()) if any(path.run.filter is None for path in paths)]
+    filtered = [path for paths in groups for path in paths if path.run.filter is not None]
+    return [math.dist(path.points[0], path.points[-1]) / path.moved[-1] for path in filtered]
 
 
 # Words ----------------------------------------------------------------------------------------------------------------
