@@ -102,6 +102,41 @@ def test_tuning_and_verdict_have_no_seed_in_common_and_more_seeds_keep_the_runs(
     assert first["arms"][0]["setting"] == more["arms"][0]["setting"]
 
 
+def test_settings_of_an_earlier_duel_are_run_on_more_seeds_without_tuning(
+    call: Call, whole: Path, tmp_path: Path
+) -> None:
+    first, kept = without_clock((whole / "verdict.json").read_text()), ["--settings", str(whole / "verdict.json")]
+    code, out, _ = call(*words(*kept, "--duel-dir", str(tmp_path), "--seeds", "6"))
+    assert code == 0
+    assert f"settings of {whole}/verdict.json, then 2 arms x 6 fresh seeds: 12 runs of at most 40 steps" in out
+    assert not list(tmp_path.glob("*/tuning"))
+    more = without_clock((tmp_path / "verdict.json").read_text())
+    for before, now in zip(first["arms"], more["arms"], strict=False):
+        assert {name: now["steps"][name] for name in before["steps"]} == before["steps"]
+        assert [now[name] for name in ("setting", "tuning")] == [before[name] for name in ("setting", "tuning")]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--trials", "4"], "settings must be of a duel with the same task, regime, trials and flags, got"),
+        (["--range", "lr=0.1:1"], "with settings nothing is tuned: no range must be given, got lr=0.1:1"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(
+    call: Call, whole: Path, tmp_path: Path, more: list[str], message: str
+) -> None:
+    kept = ["--settings", str(whole / "verdict.json"), "--duel-dir", str(tmp_path / "new")]
+    code, _, err = call(*words(*kept, *more))
+    assert code != 0
+    assert message in err
+    assert not (tmp_path / "new").exists()
+    code, _, err = call(*words(*kept, arms=["adamw", "adam"]))
+    assert (code != 0, "verdict.json has no adam" in err) == (True, True)
+    code, _, err = call("duel", TASK[0], "adam", "adam+ema", *TASK[1:], "--regime", "paper", *kept)
+    assert (code != 0, "settings has no effect" in err) == (True, True)
+
+
 def test_another_arm_joins_a_duel_without_training_the_first_again(call: Call, folder: Path) -> None:
     where = ["--duel-dir", str(folder), "--json"]
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("summary.json")}

@@ -29,8 +29,8 @@ from grokfast.lab.duel.plan import (
     arm_folder,
     best_setting,
     control_setting,
-    count_runs,
     directory_name,
+    is_same,
     make_duel,
     prepare,
     save_duel,
@@ -47,6 +47,14 @@ from grokfast.lab.sweep.space import read_dimensions
 from grokfast.lab.sweep.study import Sweep
 from grokfast.lab.training.plan import duration
 from grokfast.lab.training.train import make_task, rehearse
+from grokfast.lab.values import tuples
+
+
+class Tuned(NamedTuple):
+    """The best setting of an arm, and how many trials became what in the search for it."""
+
+    setting: Setting
+    trials: Mapping[str, int]
 
 
 class Plan(NamedTuple):
@@ -56,11 +64,16 @@ class Plan(NamedTuple):
     arms: list[Contender]
     seeds: int
     folder: Path
+    kept: Mapping[str, Tuned]  # of arms that need no tuning, because an earlier duel did it
+
+    @property
+    def searched(self) -> list[Contender]:
+        return [arm for arm in self.arms if arm.knobs and arm.name not in self.kept]
 
     @property
     def total(self) -> int:
-        """The number of runs."""
-        return count_runs(self.duel, self.arms, self.seeds)
+        """The number of runs: those of every search, and the fresh seeds of every arm."""
+        return len(self.searched) * self.duel.trials * len(self.duel.tuning) + len(self.arms) * self.seeds
 
 
 def run_duel(args: argparse.Namespace) -> int:
@@ -69,9 +82,10 @@ def run_duel(args: argparse.Namespace) -> int:
     quiet = args.quiet or args.json
     if not quiet:
         print(budget_text(plan, args), flush=True)
-    settings = {arm.name: tune(plan, arm, args) for arm in plan.arms}
-    results = [run_fresh(plan, arm, settings[arm.name], args) for arm in plan.arms]
-    controls = [run_fresh(plan, arm, setting, args) for arm, setting in controls_of(plan, settings, results)]
+    found = {arm.name: plan.kept.get(arm.name) or tune(plan, arm, args) for arm in plan.arms}
+    results = [run_fresh(plan, arm, found[arm.name], args) for arm in plan.arms]
+    settings = {name: tuned.setting for name, tuned in found.items()}
+    controls = [run_fresh(plan, arm, Tuned(best, {}), args) for arm, best in controls_of(plan, settings, results)]
     return report(plan, [*results, *controls], args)
 
 
@@ -89,15 +103,35 @@ def make_plan(args: argparse.Namespace) -> Plan:
             raise ValueError(
                 f"regime paper tunes nothing: no range must be given, got {' '.join(args.grid + args.range)}"
             )
+        if args.settings:
+            raise ValueError(
+                f"with settings nothing is tuned: no range must be given, got {' '.join(args.grid + args.range)}"
+            )
         typed = [read_dimensions(arm.request, args.grid, args.range) for arm in arms]
         arms = [read_arm(arm.name, duel.base, ranges) for arm, ranges in zip(arms, typed, strict=True)]
     for arm in arms:  # before anything is written: a duel that cannot be run leaves no trace
         config = resolve(arm.request)
         rehearse(config, make_task(config))
         tuning_spec(duel, arm)
+    kept = load_settings(args.settings, duel, arms) if args.settings else {}
     folder = args.duel_dir or Path("duels") / directory_name(duel)
     save_duel(duel, folder)
-    return Plan(duel, arms, args.seeds, folder)
+    return Plan(duel, arms, args.seeds, folder, kept)
+
+
+def load_settings(path: Path, duel: Duel, arms: Sequence[Contender]) -> dict[str, Tuned]:
+    """What an earlier duel of the same kind found for these arms, from its outcome."""
+    if not any(arm.knobs for arm in arms):
+        raise ValueError(f"settings has no effect: nothing is tuned in this duel, got {path}")
+    other, results = load_outcome(path)
+    if not is_same(duel, other):
+        raise ValueError(f"settings must be of a duel with the same task, regime, trials and flags, got {path}")
+    known = {result.name: result for result in results}
+    missing = [arm.name for arm in arms if arm.name not in known]
+    if missing:
+        raise ValueError(f"settings must hold every arm of the duel: {path} has no {' and no '.join(missing)}")
+    found = [known[arm.name] for arm in arms]
+    return {each.name: Tuned(tuple(tuples(dict(each.setting)).items()), each.tuning) for each in found}
 
 
 # The budget ---------------------------------------------------------------------------------------------------------
@@ -106,8 +140,8 @@ def make_plan(args: argparse.Namespace) -> Plan:
 def budget_text(plan: Plan, args: argparse.Namespace) -> str:
     """What is going to happen and how long it may take, in a few lines."""
     duel, names = plan.duel, " ".join(arm.name for arm in plan.arms)
-    tuned = [arm for arm in plan.arms if arm.knobs]
-    trials = f"{len(tuned)} arms x {duel.trials} trials x {len(duel.tuning)} tuning seeds" if tuned else "no tuning"
+    searched = f"{len(plan.searched)} arms x {duel.trials} trials x {len(duel.tuning)} tuning seeds"
+    trials = searched if plan.searched else f"settings of {args.settings}" if plan.kept else "no tuning"
     steps = duel.base.get("steps")
     lines = [
         f"{plan.folder}: {duel.base.task}, regime {duel.regime}: {names}",
@@ -134,27 +168,28 @@ def time_left(plan: Plan, args: argparse.Namespace) -> str:
 # The sweeps ---------------------------------------------------------------------------------------------------------
 
 
-def tune(plan: Plan, arm: Contender, args: argparse.Namespace) -> Setting:
+def tune(plan: Plan, arm: Contender, args: argparse.Namespace) -> Tuned:
     """The best setting of an arm."""
     spec = tuning_spec(plan.duel, arm)
     if spec is None:
-        return ()
+        return Tuned((), {})
     with Sweep(prepare(spec, arm_folder(plan.folder, arm.name) / "tuning")) as sweep:
         train_all(plan, sweep, f"{arm.name}: tuning", args)
-        return best_setting(sweep)
+        tally = sweep.tally()
+        trials = {"complete": tally.complete, "pruned": len(tally.pruned), "failed": len(tally.failed)}
+        return Tuned(best_setting(sweep), trials)
 
 
-def run_fresh(plan: Plan, arm: Contender, best: Setting, args: argparse.Namespace) -> Result:
+def run_fresh(plan: Plan, arm: Contender, tuned: Tuned, args: argparse.Namespace) -> Result:
     """The best setting of an arm on the fresh seeds."""
-    spec = verdict_spec(plan.duel, arm, best, plan.seeds)
-    tuning = arm_folder(plan.folder, arm.name) / "tuning"
-    with Sweep(prepare(spec, tuning.with_name("verdict"))) as sweep:
+    spec, best = verdict_spec(plan.duel, arm, tuned.setting, plan.seeds), dict(tuned.setting)
+    with Sweep(prepare(spec, arm_folder(plan.folder, arm.name) / "verdict")) as sweep:
         train_all(plan, sweep, f"{arm.name}: fresh seeds", args)
         runs = [sweep.run(point) for point in spec.points()]
         for point, reason in sweep.tally().failed.items():
             complain(f"failed: {sweep.run(point).name}: {reason}")
-    command = command_line(resolve(arm.request.having(**dict(best))))
-    return make_result(arm.name, dict(best), command, count_trials(tuning), runs, plan.duel.objective)
+    command = command_line(resolve(arm.request.having(**best)))
+    return make_result(arm.name, best, command, tuned.trials, runs, plan.duel.objective)
 
 
 def added_arms(plan: Plan) -> list[tuple[Contender, Contender]]:
@@ -181,14 +216,6 @@ def train_all(plan: Plan, sweep: Sweep, label: str, args: argparse.Namespace) ->
     if not train_sweep(sweep, args, label):
         complain("stopped: the same command continues from here")
         raise KeyboardInterrupt
-
-
-def count_trials(folder: Path) -> dict[str, int]:
-    if not folder.exists():
-        return {}
-    with Sweep(folder) as sweep:
-        tally = sweep.tally()
-        return {"complete": tally.complete, "pruned": len(tally.pruned), "failed": len(tally.failed)}
 
 
 # The verdict --------------------------------------------------------------------------------------------------------

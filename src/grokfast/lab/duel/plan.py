@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -66,12 +65,9 @@ def make_duel(base: Request, regime: str, **changes: Any) -> Duel:
         if base.get(name) is not None:
             raise ValueError(f"{name} must not be fixed for all arms of this duel, got {base.get(name)}")
     asked = base.having(**REGIMES[regime][0])
-    known = options(
-        find_task(asked.task)
-    )  # of the task alone: other settings may suit the optimizers of some arms only
-    usual = resolve(
-        asked.without(*(n for n, _ in asked.values if n in known and known[n].part != "task"))
-    ).task.defaults()
+    # Without what is not the task's own: other settings may suit the optimizers of some arms only.
+    others = [name for name, option in options(find_task(asked.task)).items() if option.part != "task"]
+    usual = resolve(asked.without(*others)).task.defaults()
     shared = {"until": usual.level, "steps": min(usual.steps, STEPS), "threads": 1}
     given = {name: value for name, value in shared.items() if asked.get(name) is None}
     duel = Duel(asked.having(**given), regime, **changes)
@@ -132,6 +128,11 @@ def to_json(duel: Duel) -> dict[str, Any]:
     return {"version": 1, **dataclasses.asdict(duel), "base": base}
 
 
+def is_same(duel: Duel, data: Any) -> bool:
+    """Whether this is what `to_json` gave for the duel, before it went through a file."""
+    return data == json.loads(json.dumps(to_json(duel)))
+
+
 def directory_name(duel: Duel) -> str:
     return "-".join([plain_word(duel.base.task), duel.regime, short_hash(to_json(duel))])
 
@@ -140,7 +141,7 @@ def save_duel(duel: Duel, folder: Path) -> None:
     """Begin a duel in a directory, or make sure that it is the one begun there."""
     path = folder / FILE
     if path.exists():
-        if read_json(path) != json.loads(json.dumps(to_json(duel))):
+        if not is_same(duel, read_json(path)):
             raise RunError(f"{folder} holds another duel: see {path}")
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -161,8 +162,3 @@ def prepare(spec: Spec, folder: Path) -> Path:
             (folder / "study.db").unlink(missing_ok=True)
     save_spec(spec, folder)
     return folder
-
-
-def count_runs(duel: Duel, arms: Sequence[Contender], seeds: int) -> int:
-    """How many runs a duel consists of: those of every search, and the fresh seeds of every arm."""
-    return sum(duel.trials * len(duel.tuning) for arm in arms if arm.knobs) + seeds * len(arms)
