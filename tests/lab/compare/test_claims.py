@@ -88,6 +88,24 @@ def test_a_speed_up_is_claimed_of_measured_crossings_only(tmp_path: Path) -> Non
     assert "Grokfast-MA takes more than 100 steps" in unknown
 
 
+@pytest.mark.parametrize(
+    ("decayed", "words"),
+    [
+        (20, "Weight decay alone gives most of that gain"),
+        (90, "The filter gives most of that gain, not its weight decay"),
+    ],
+)
+def test_the_gain_is_divided_between_weight_decay_and_filter(tmp_path: Path, decayed: int, words: str) -> None:
+    asked = BASELINE.having(weight_decay=0.001, steps=100, eval_every=10)
+    plain = create_made(tmp_path, resolve(asked), reaching(decayed))
+    runs = [arm(tmp_path, "Baseline", None), arm(tmp_path, "Grokfast-MA", 10)]
+    said = verdicts(*runs, plain)
+    assert words in said
+    assert f"Adam at weight decay 0.001, without a filter, takes {decayed} steps (one seed)" in said
+    assert f"Grokfast-MA is {decayed / 10:.1f} times as fast as that" in said
+    assert "of that gain" not in verdicts(*runs)
+
+
 def test_stages_are_judged_when_all_three_were_run(tmp_path: Path) -> None:
     runs = [arm(tmp_path, "1-stage MA", 60), arm(tmp_path, "2-stage MA", 40)]
     assert "overfitting" not in verdicts(*runs)

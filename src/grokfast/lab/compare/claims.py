@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
-from grokfast.lab.analysis.paths import paths_by_seed
-from grokfast.lab.compare.arms import best_mean, held_text, paper_arms, whole_runs
+from grokfast.lab.compare.arms import held_text, paper_arms
 from grokfast.lab.compare.controls import Control, controls, fastest
-from grokfast.lab.compare.distances import distances_by_arm
+from grokfast.lab.compare.distances import nearer
+from grokfast.lab.compare.equal_decay import Tasks, matched_steps, matched_values
 from grokfast.lab.compare.names import enumerate_words
-from grokfast.lab.compare.seeds import Arm, Mean, mean
-from grokfast.lab.compare.verdicts import Verdict, judge, judge_means, taken
+from grokfast.lab.compare.seeds import Arm
+from grokfast.lab.compare.verdicts import Finding, judge, taken
 from grokfast.lab.paper.published import arms_of, published_of
-from grokfast.lab.runs.directory import Run
 
-Tasks = Mapping[str, Sequence[Run]]  # runs by task, judged at one level
 LARGE = 10  # times as fast: what counts as confirming a published factor of 40 to 50
-
-
-class Finding(NamedTuple):
-    """One claim: what came of it, and the numbers."""
-
-    verdict: str
-    text: str
-    in_short: bool = False  # one of those that the README names
 
 
 def findings(tasks: Tasks) -> list[Finding]:
@@ -36,11 +25,17 @@ def findings(tasks: Tasks) -> list[Finding]:
         on_top(modmul),
         range_of_baselines(modmul),
         speed_up(modmul),
+        share_of_decay(modmul),
         decay_alone(modmul),
         no_decay(modmul),
         staged(tasks),
     ]
-    found += [matched_steps(tasks), matched_values(tasks, "qm9"), matched_values(tasks, "imdb"), nearer(tasks)]
+    found += [
+        matched_steps(tasks),
+        matched_values(tasks, "qm9"),
+        matched_values(tasks, "imdb"),
+        nearer(tasks.get("modmul", ())),
+    ]
     return [finding for finding in found if finding is not None]
 
 
@@ -133,6 +128,23 @@ def speed_up(found: Sequence[Control]) -> Finding | None:
     return Finding(words, f"{took}; {enumerate_words(texts)}.", in_short=True)
 
 
+def share_of_decay(found: Sequence[Control]) -> Finding | None:
+    """How much of the paper's gain over its baseline a little weight decay gives without a filter."""
+    base, ours = found[0].arms["no filter"], grokfast_arms(found)
+    decayed = fastest([c for c in found if c.optimizer == "adam" and c.weight_decay], "no filter")
+    if base is None or decayed is None or not ours:
+        return None
+    (control, plain), fast = decayed, min(ours, key=lambda arm: arm.steps().order)
+    slow, middle, quick = (arm.steps().median.value for arm in (base, plain, fast))
+    words = "Weight decay alone gives most of that gain"
+    if math.log(slow / middle) <= math.log(middle / quick):
+        words = "The filter gives most of that gain, not its weight decay"
+    least = "" if base.steps().median.exact else "more than "
+    took = f"Adam at weight decay {control.weight_decay:g}, without a filter, takes {taken(plain)}"
+    factors = f"{least}{slow / middle:.0f} times as fast as without weight decay. {fast.name} is {middle / quick:.1f}"
+    return Finding(words, f"{took}: {factors} times as fast as that.", in_short=True)
+
+
 def decay_alone(found: Sequence[Control]) -> Finding | None:
     """Figure 7: decay without a filter makes training unstable, and the two together are more than either."""
     rows = [control for control in found if control.optimizer == "adam" and control.weight_decay]
@@ -194,91 +206,6 @@ def staged(tasks: Tasks) -> Finding | None:
     return Finding(words, f"{enumerate_words(texts)}; in the paper {paper}.")
 
 
-# The other tasks ------------------------------------------------------------------------------------------------------
-
-
-def matched_steps(tasks: Tasks) -> Finding | None:
-    """MNIST: how soon, at the paper's weight decays and at equal ones."""
-    arms = compared_arms(tasks, "mnist")
-    if arms is None or not arms[1].steps().median.exact:
-        return None
-    base, fast, matched = arms
-    numbers = [published_of(arm.runs[0].settings).steps_text for arm in (fast, base)]
-    took = f"Grokfast takes {taken(fast)}, the baseline {taken(base)}; in the paper {' and '.join(numbers)}"
-    same = f"At the weight decay of Grokfast, {matched.runs[0].weight_decay:g}, no filter takes {taken(matched)}"
-    gain, real = judge(fast.steps(), base.steps()), judge(fast.steps(), matched.steps())
-    sizes = [math.log(arm.steps().median.value) for arm in (base, matched, fast)]
-    words = cause_of_gain("MNIST", gain, real, sizes)
-    return Finding(words, f"{took}. {same}.", in_short=True)
-
-
-def matched_values(tasks: Tasks, task: str) -> Finding | None:
-    """QM9 and IMDb: how good, at the paper's weight decays and at equal ones."""
-    arms = compared_arms(tasks, task)
-    if arms is None:
-        return None
-    what, decay = arms[0].runs[0].measure, arms[2].runs[0].weight_decay
-    base, fast, matched = means = [best_mean(whole_runs(arm.runs), what) for arm in arms]
-    if min(mean.count for mean in means) < 2:  # one seed does not say how much seeds differ
-        return None
-    high = what == "accuracy"
-    gain, real = judge_means(fast, base, high=high), judge_means(fast, matched, high=high)
-    sizes = [mean.mean or 0.0 for mean in (base, matched, fast)]
-    words = cause_of_gain({"imdb": "IMDb", "qm9": "QM9"}[task], gain, real, sizes)
-    values = f"The best validation {what} is {value(fast)} with Grokfast and {value(base)} without"
-    same = f"{value(matched)} without a filter at the weight decay of Grokfast, {decay:g}"
-    return Finding(words, f"{values}; it is {same}.", in_short=True)
-
-
-def cause_of_gain(name: str, gain: Verdict, real: Verdict, sizes: Sequence[float]) -> str:
-    """Where a gain over the baseline comes from: `real` is the verdict at equal weight decay.
-
-    `sizes` are those of the baseline, of the baseline at the weight decay of Grokfast, and of Grokfast.
-    """
-    if gain != "better":
-        return f"On {name} we see no clear gain"
-    if real != "better":
-        return f"On {name} the gain comes from weight decay, not from the filter"
-    base, matched, fast = sizes
-    most = abs(base - matched) > abs(matched - fast)
-    return f"On {name} {'most of the gain comes from weight decay' if most else 'the gain comes from the filter'}"
-
-
-def compared_arms(tasks: Tasks, task: str) -> tuple[Arm, Arm, Arm] | None:
-    """The baseline, Grokfast, and the baseline at the weight decay of Grokfast."""
-    known = {arm.name: arm for arm in paper_arms(tasks.get(task, ()))}
-    names = ("Baseline", "Grokfast", "Baseline, decay of Grokfast")
-    return None if not all(name in known for name in names) else (known[names[0]], known[names[1]], known[names[2]])
-
-
-def nearer(tasks: Tasks) -> Finding | None:
-    """Table 2: Grokfast ends nearer to where it began than the baseline."""
-    found = {
-        arm.name: mean(d.ac for d in known if d.generalised) for arm, known in distances_by_arm(tasks.get("modmul", ()))
-    }
-    base, fast = found.get("Baseline"), {name: found[name] for name in ("Grokfast-MA", "Grokfast-EMA") if name in found}
-    if base is None or base.mean is None or not fast or any(far.mean is None for far in fast.values()):
-        return None
-    holds = all(judge_means(far, base, high=False) == "better" for far in fast.values())
-    words = "Grokfast ends nearer to its initial weights than the baseline" + (", as the paper says" if holds else "")
-    words = words if holds else f"It is not clear that {words}"
-    texts = [f"{far.text(3)} for {name} ({far.count} seeds)" for name, far in fast.items()]
-    far = f"The l2 distance AC is {enumerate_words(texts)}, {base.text(3)} for the baseline ({base.count})."
-    shares = shares_on_axes(tasks["modmul"])
-    if not shares:
-        return Finding(words, far)
-    span = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (min(shares), max(shares))))
-    along = f"Along the two main directions of the baseline's path Grokfast goes only {span} of it."
-    return Finding(words, f"{far} {along}")
-
-
-def shares_on_axes(runs: Sequence[Run]) -> list[float]:
-    """How much of its way from A to C each run with a filter goes along the principal axes of the baseline."""
-    groups = [paths for paths in paths_by_seed(runs, ()) if any(path.run.filter is None for path in paths)]
-    filtered = [path for paths in groups for path in paths if path.run.filter is not None]
-    return [math.dist(path.points[0], path.points[-1]) / path.moved[-1] for path in filtered]
-
-
 # Words ----------------------------------------------------------------------------------------------------------------
 
 
@@ -291,7 +218,3 @@ def grokfast_arms(found: Sequence[Control]) -> list[Arm]:
 def factor_of(arm: Arm, baseline: int) -> float:
     """How many times as fast the paper says that an arm is."""
     return baseline / (published_of(arm.runs[0].settings).steps or baseline)
-
-
-def value(found: Mean) -> str:
-    return f"{found.text(3)} ({found.count} seeds)"

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from grokfast.lab.compare.seeds import Arm, make_arms
-from grokfast.lab.paper.evidence import ADAMW_DECAYS, RATES
+from grokfast.lab.paper.evidence import ADAM_DECAYS, ADAMW_DECAYS, RATES
 from grokfast.lab.paper.published import BASELINE, EMA, MA, request_key
 from grokfast.lab.runs.directory import Run
 
 FILTERS = {"no filter": BASELINE, "EMA": EMA, "MA": MA}
-ADAM = [("adam", decay, 1e-3) for decay in (0.0, 0.005, 0.01)]
+ADAM = [("adam", decay, 1e-3) for decay in (0.0, *ADAM_DECAYS)]
 ADAMW = [("adamw", decay, lr) for lr in RATES for decay in sorted(ADAMW_DECAYS)]
 
 

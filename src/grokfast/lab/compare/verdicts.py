@@ -1,12 +1,20 @@
-"""How two arms compare, and how an arm is put into words."""
+"""How two arms compare, and how arms and claims are put into words."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from grokfast.lab.compare.seeds import Arm, Mean, Spread
 
 Verdict = Literal["better", "alike", "worse"]
+
+
+class Finding(NamedTuple):
+    """One claim: what came of it, and the numbers."""
+
+    verdict: str
+    text: str
+    in_short: bool = False  # one of those that the README names
 
 
 def judge(a: Spread, b: Spread) -> Verdict:

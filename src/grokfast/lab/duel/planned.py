@@ -44,6 +44,6 @@ PLANNED = (
     Planned("modmul", "little-data", flags="--eval-every 20"),
     Planned("modmul", "noise", flags="--eval-every 20"),
     # Both reach their level after some 500 steps or sooner, so their usual evaluation grids would be coarse.
-    Planned("mnist", flags="--eval-every 20"),
+    Planned("mnist", flags="--eval-every 5"),
     Planned("parity", flags="--eval-every 10"),
 )

@@ -23,6 +23,7 @@ CONTROL_STEPS = 5_000
 COMPARED_AT = {"imdb": 3_000}  # runs of this task have different lengths; it has overfitted by 2,000
 COST_STEPS = {"modmul": 1_000, "mnist": 10_000, "qm9": 20_000, "imdb": 200}
 
+ADAM_DECAYS = (0.001, 0.005, 0.01)
 ADAMW_DECAYS, RATES = (1.0, 0.3, 0.1), (1e-3, 3e-3)
 ADAMW = [
     {"optimizer": "adamw", "weight_decay": decay, "lr": lr, "steps": CONTROL_STEPS}
@@ -33,9 +34,10 @@ ADAMW = [
 # rate, and the filters beside them; EMA without decay. Figure 7 says that decay 0.01 makes the baseline unstable.
 CONTROLS = (
     *(BASELINE.having(**values) for values in ADAMW),
-    *(BASELINE.having(weight_decay=decay, steps=ABLATION_STEPS) for decay in (0.005, 0.01)),
+    *(BASELINE.having(weight_decay=decay, steps=ABLATION_STEPS) for decay in ADAM_DECAYS),
     *(request.having(**values) for values in ADAMW for request in (EMA, MA)),
     EMA_0.having(steps=ABLATION_STEPS),
+    *(f.having(weight_decay=decay, steps=ABLATION_STEPS) for f in (EMA, MA) for decay in ADAM_DECAYS),
 )
 # The paper stages MA alone, at a step that it chose by hand.
 STAGED = (EMA.having(two_stage=500), EMA.having(two_stage="auto"), MA_0.having(two_stage="auto"))

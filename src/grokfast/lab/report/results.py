@@ -22,12 +22,13 @@ from grokfast.lab.compare.arms import (
     summary_not_run,
     summary_row,
 )
-from grokfast.lab.compare.claims import Finding, findings
+from grokfast.lab.compare.claims import findings
 from grokfast.lab.compare.controls import FILTERS, Control, controls, fastest
 from grokfast.lab.compare.distances import distance_rows
 from grokfast.lab.compare.evidence import command_lines, missing, missing_costs
 from grokfast.lab.compare.names import enumerate_words, label
 from grokfast.lab.compare.seeds import Arm, by_task
+from grokfast.lab.compare.verdicts import Finding
 from grokfast.lab.paper.evidence import COMPARED_AT
 from grokfast.lab.paper.experiments import Experiment
 from grokfast.lab.paper.published import arms_of, find_arm, request_key
