@@ -108,7 +108,7 @@ def test_settings_of_an_earlier_duel_are_run_on_more_seeds_without_tuning(
     first, kept = without_clock((whole / "verdict.json").read_text()), ["--settings", str(whole / "verdict.json")]
     code, out, _ = call(*words(*kept, "--duel-dir", str(tmp_path), "--seeds", "6"))
     assert code == 0
-    assert f"settings of {whole}/verdict.json, then 2 arms x 6 fresh seeds: 12 runs of at most 40 steps" in out
+    assert f"adamw adamw+ema as in {whole}/verdict.json, no tuning, then 2 arms x 6 fresh seeds: 12 runs" in out
     assert not list(tmp_path.glob("*/tuning"))
     more = without_clock((tmp_path / "verdict.json").read_text())
     for before, now in zip(first["arms"], more["arms"], strict=False):
@@ -120,7 +120,10 @@ def test_settings_of_an_earlier_duel_are_run_on_more_seeds_without_tuning(
     ("more", "message"),
     [
         (["--trials", "4"], "settings must be of a duel with the same task, regime, trials and flags, got"),
-        (["--range", "lr=0.1:1"], "with settings nothing is tuned: no range must be given, got lr=0.1:1"),
+        (
+            ["--range", "lr=0.1:1"],
+            "settings were found in the usual ranges: no range must be given, got lr=0.1:1",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(
@@ -131,10 +134,15 @@ def test_settings_that_do_not_fit_are_refused(
     assert code != 0
     assert message in err
     assert not (tmp_path / "new").exists()
-    code, _, err = call(*words(*kept, arms=["adamw", "adam"]))
-    assert (code != 0, "verdict.json has no adam" in err) == (True, True)
-    code, _, err = call("duel", TASK[0], "adam", "adam+ema", *TASK[1:], "--regime", "paper", *kept)
-    assert (code != 0, "settings has no effect" in err) == (True, True)
+    code, _, err = call(*words(*kept, arms=["sgd", "adam"]))
+    assert (code != 0, "verdict.json has none of the arms that are tuned" in err) == (True, True)
+
+
+def test_an_arm_that_an_earlier_duel_lacks_is_tuned(call: Call, whole: Path, tmp_path: Path) -> None:
+    kept = ["--settings", str(whole / "verdict.json"), "--duel-dir", str(tmp_path)]
+    out = call(*words(*kept, arms=["adamw", "lion"]))[1]
+    assert f"adamw as in {whole}/verdict.json, 1 arms x 3 trials x 1 tuning seeds, then 2 arms x 5 fresh seeds" in out
+    assert [path.parent.name for path in tmp_path.glob("*/tuning")] == ["lion"]
 
 
 def test_another_arm_joins_a_duel_without_training_the_first_again(call: Call, folder: Path) -> None:

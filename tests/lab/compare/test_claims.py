@@ -10,7 +10,7 @@ from made import create_made, made_run
 from grokfast.lab.compare.claims import findings
 from grokfast.lab.compare.seeds import Bound, by_task, mean, spread_of
 from grokfast.lab.compare.verdicts import judge, judge_means
-from grokfast.lab.paper.published import BASELINE, EMA
+from grokfast.lab.paper.published import BASELINE, EMA, MA
 from grokfast.lab.request import Request, resolve
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.files import write_json
@@ -76,6 +76,19 @@ def test_a_filter_on_top_is_compared_at_its_own_best_setting(tmp_path: Path, wit
         f"The best setting with a filter is EMA at weight decay 0.3 and learning rate 0.003: {with_filter} steps"
         in said
     )
+
+
+def test_each_filter_is_judged_at_every_setting_of_adamw(tmp_path: Path) -> None:
+    steps = {0.3: (50, 90, 20), 1.0: (30, 60, 30)}  # without a filter, with EMA, with MA
+    runs = [
+        tuned(tmp_path, request, step, decay=decay)
+        for decay, taken in steps.items()
+        for request, step in zip((BASELINE, EMA, MA), taken, strict=True)
+    ]
+    said = verdicts(*runs)
+    assert "Only MA suits AdamW" in said
+    assert "EMA is faster than no filter at 0 of 2 settings and slower at 2 and MA is faster" in said
+    assert "suits AdamW" not in verdicts(*runs[:3])
 
 
 def test_a_speed_up_is_claimed_of_measured_crossings_only(tmp_path: Path) -> None:

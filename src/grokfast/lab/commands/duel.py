@@ -34,7 +34,7 @@ def add_duel_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--grid", action="append", default=[], metavar="NAME=V,V", help="tune over these values instead")
     help = "tune over this range instead; both flags are repeatable"
     group.add_argument("--range", action="append", default=[], metavar="NAME=LOW:HIGH[:log]", help=help)
-    help = "tune nothing: take the settings from the outcome of an earlier duel, such as results/verdicts/NAME.json"
+    help = "do not tune the arms of an earlier duel again: its outcome, such as results/verdicts/NAME.json"
     group.add_argument("--settings", type=Path, metavar="FILE", help=help)
     group.add_argument("--duel-dir", type=Path, metavar="DIR", help="directory of the duel (default: duels/...)")
 

@@ -97,18 +97,7 @@ def make_plan(args: argparse.Namespace) -> Plan:
         raise ValueError(f"a duel needs at least two different arms, got {' '.join(args.arms)}")
     if args.seeds < 1:
         raise ValueError(f"seeds must be >= 1, got {args.seeds}")
-    arms = [read_arm(name, duel.base, tuned=args.regime != "paper") for name in args.arms]
-    if args.grid or args.range:
-        if args.regime == "paper":
-            raise ValueError(
-                f"regime paper tunes nothing: no range must be given, got {' '.join(args.grid + args.range)}"
-            )
-        if args.settings:
-            raise ValueError(
-                f"with settings nothing is tuned: no range must be given, got {' '.join(args.grid + args.range)}"
-            )
-        typed = [read_dimensions(arm.request, args.grid, args.range) for arm in arms]
-        arms = [read_arm(arm.name, duel.base, ranges) for arm, ranges in zip(arms, typed, strict=True)]
+    arms = read_arms(args, duel)
     for arm in arms:  # before anything is written: a duel that cannot be run leaves no trace
         config = resolve(arm.request)
         rehearse(config, make_task(config))
@@ -119,18 +108,29 @@ def make_plan(args: argparse.Namespace) -> Plan:
     return Plan(duel, arms, args.seeds, folder, kept)
 
 
+def read_arms(args: argparse.Namespace, duel: Duel) -> list[Contender]:
+    """The arms by their names, with the ranges that a person typed."""
+    arms = [read_arm(name, duel.base, tuned=args.regime != "paper") for name in args.arms]
+    ranges = " ".join(args.grid + args.range)
+    if ranges and args.regime == "paper":
+        raise ValueError(f"regime paper tunes nothing: no range must be given, got {ranges}")
+    if ranges and args.settings:
+        raise ValueError(f"settings were found in the usual ranges: no range must be given, got {ranges}")
+    if not ranges:
+        return arms
+    typed = [read_dimensions(arm.request, args.grid, args.range) for arm in arms]
+    return [read_arm(arm.name, duel.base, own) for arm, own in zip(arms, typed, strict=True)]
+
+
 def load_settings(path: Path, duel: Duel, arms: Sequence[Contender]) -> dict[str, Tuned]:
-    """What an earlier duel of the same kind found for these arms, from its outcome."""
-    if not any(arm.knobs for arm in arms):
-        raise ValueError(f"settings has no effect: nothing is tuned in this duel, got {path}")
+    """What an earlier duel of the same kind found for some of these arms, from its outcome."""
     other, results = load_outcome(path)
     if not is_same(duel, other):
         raise ValueError(f"settings must be of a duel with the same task, regime, trials and flags, got {path}")
-    known = {result.name: result for result in results}
-    missing = [arm.name for arm in arms if arm.name not in known]
-    if missing:
-        raise ValueError(f"settings must hold every arm of the duel: {path} has no {' and no '.join(missing)}")
-    found = [known[arm.name] for arm in arms]
+    tuned = {arm.name for arm in arms if arm.knobs}
+    found = [result for result in results if result.name in tuned]
+    if not found:
+        raise ValueError(f"settings has no effect: {path} has none of the arms that are tuned, got {' '.join(tuned)}")
     return {each.name: Tuned(tuple(tuples(dict(each.setting)).items()), each.tuning) for each in found}
 
 
@@ -141,7 +141,9 @@ def budget_text(plan: Plan, args: argparse.Namespace) -> str:
     """What is going to happen and how long it may take, in a few lines."""
     duel, names = plan.duel, " ".join(arm.name for arm in plan.arms)
     searched = f"{len(plan.searched)} arms x {duel.trials} trials x {len(duel.tuning)} tuning seeds"
-    trials = searched if plan.searched else f"settings of {args.settings}" if plan.kept else "no tuning"
+    trials = searched if plan.searched else "no tuning"
+    if plan.kept:
+        trials = f"{' '.join(plan.kept)} as in {args.settings}, {trials}"
     steps = duel.base.get("steps")
     lines = [
         f"{plan.folder}: {duel.base.task}, regime {duel.regime}: {names}",

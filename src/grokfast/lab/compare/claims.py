@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from grokfast.lab.compare.arms import held_text, paper_arms
@@ -11,7 +12,7 @@ from grokfast.lab.compare.distances import nearer
 from grokfast.lab.compare.equal_decay import Tasks, matched_steps, matched_values
 from grokfast.lab.compare.names import enumerate_words
 from grokfast.lab.compare.seeds import Arm
-from grokfast.lab.compare.verdicts import Finding, judge, taken
+from grokfast.lab.compare.verdicts import Finding, Verdict, judge, taken
 from grokfast.lab.paper.published import arms_of, published_of
 
 LARGE = 10  # times as fast: what counts as confirming a published factor of 40 to 50
@@ -23,6 +24,7 @@ def findings(tasks: Tasks) -> list[Finding]:
     found = [
         tuned(modmul),
         on_top(modmul),
+        by_filter(modmul),
         range_of_baselines(modmul),
         speed_up(modmul),
         share_of_decay(modmul),
@@ -86,6 +88,27 @@ def on_top(found: Sequence[Control]) -> Finding | None:
     best = f"The best setting with a filter is {name} at {control.setting}: {taken(arm)}. The best without one takes"
     verdict = words[judge(arm.steps(), plain[1].steps())]
     return Finding(verdict, f"{best} {taken(plain[1])}.{same}", in_short=True)
+
+
+def by_filter(found: Sequence[Control]) -> Finding | None:
+    """How often each filter of the paper makes AdamW faster or slower, setting by setting."""
+    adamw = [control for control in found if control.optimizer == "adamw"]
+    counts = {name: compare_all(adamw, name) for name in ("EMA", "MA")}
+    if not all(sum(count.values()) > 1 for count in counts.values()):
+        return None
+    texts = [
+        f"{name} is faster than no filter at {n['better']} of {sum(n.values())} settings and slower at {n['worse']}"
+        for name, n in counts.items()
+    ]
+    good = [name for name, count in counts.items() if count["better"] > count["worse"]]
+    words = {0: "Neither filter suits AdamW", 1: f"Only {''.join(good)} suits AdamW", 2: "Both filters suit AdamW"}
+    text = f"With the values of the paper, on AdamW, {enumerate_words(texts)}; elsewhere the seeds overlap."
+    return Finding(words[len(good)], text)
+
+
+def compare_all(found: Sequence[Control], name: str) -> Counter[Verdict]:
+    pairs = [(control.arms[name], control.arms["no filter"]) for control in found]
+    return Counter(judge(arm.steps(), plain.steps()) for arm, plain in pairs if arm is not None and plain is not None)
 
 
 def range_of_baselines(found: Sequence[Control]) -> Finding | None:
