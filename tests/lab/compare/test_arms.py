@@ -96,6 +96,7 @@ def test_an_ablation_has_a_line_for_each_value_run_or_not(tmp_path: Path) -> Non
     assert ablation_not_run(gain.requests[3]) == {
         "filter": "MA, window size 100, lamb 5",
         "weight decay": "0",
+        "learning rate": "0.001",
         "steps to the level": "not run",
     }
 

@@ -10,6 +10,7 @@ from made import create_made, made_run
 from grokfast.lab.compare.claims import findings
 from grokfast.lab.compare.seeds import Bound, by_task, mean, spread_of
 from grokfast.lab.compare.verdicts import judge, judge_means
+from grokfast.lab.paper.evidence import without_filter
 from grokfast.lab.paper.published import BASELINE, EMA, MA
 from grokfast.lab.request import Request, resolve
 from grokfast.lab.runs.directory import Run
@@ -117,6 +118,23 @@ def test_the_gain_is_divided_between_weight_decay_and_filter(tmp_path: Path, dec
     assert f"Adam at weight decay 0.001, without a filter, takes {decayed} steps (one seed)" in said
     assert f"Grokfast-MA is {decayed / 10:.1f} times as fast as that" in said
     assert "of that gain" not in verdicts(*runs)
+
+
+@pytest.mark.parametrize(
+    ("plain", "words"),
+    [
+        (20, "A larger learning rate with less weight decay does as much as Grokfast-EMA"),
+        (50, "A larger learning rate does not replace the filter"),
+    ],
+)
+def test_a_filter_is_compared_with_a_larger_learning_rate(tmp_path: Path, plain: int, words: str) -> None:
+    request = without_filter(EMA)
+    assert (request.get("filter"), request.get("lr"), request.get("weight_decay")) == (None, 0.003, 0.00166667)
+    fast = arm(tmp_path, "Grokfast-EMA", 30)
+    said = verdicts(fast, create_made(tmp_path, resolve(request.having(steps=100, eval_every=10)), reaching(plain)))
+    assert words in said
+    assert f"Adam at learning rate 0.003 and weight decay 0.0017, without a filter, takes {plain} steps" in said
+    assert "larger learning rate" not in verdicts(fast)
 
 
 def test_stages_are_judged_when_all_three_were_run(tmp_path: Path) -> None:

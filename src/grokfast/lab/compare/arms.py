@@ -9,7 +9,7 @@ from grokfast.lab import filters
 from grokfast.lab.compare.results import table_of
 from grokfast.lab.compare.seeds import Arm, Mean, held, make_arms, mean, seconds_of, spread_of, steps_of
 from grokfast.lab.config import to_json
-from grokfast.lab.paper.evidence import TWO_STAGES
+from grokfast.lab.paper.evidence import INSTEAD, TWO_STAGES
 from grokfast.lab.paper.experiments import ABLATIONS, SLOW_ONLY, Experiment
 from grokfast.lab.paper.published import PaperArm, Published, arms_of, published_of, request_key
 from grokfast.lab.request import Request, resolve
@@ -175,7 +175,7 @@ def number(value: float | None) -> str:
 
 # Ablations ------------------------------------------------------------------------------------------------------------
 
-TABLES = (*ABLATIONS, SLOW_ONLY, TWO_STAGES)  # nothing published stands beside them
+TABLES = (INSTEAD, *ABLATIONS, SLOW_ONLY, TWO_STAGES)  # nothing published stands beside them
 
 
 def arms_of_experiment(runs: Sequence[Run], experiment: Experiment) -> list[Arm]:
@@ -185,10 +185,8 @@ def arms_of_experiment(runs: Sequence[Run], experiment: Experiment) -> list[Arm]
 
 
 def ablation_columns(arm: Arm) -> dict[str, str]:
-    run = arm.runs[0]
     return {
-        "filter": filter_text(run.settings),
-        "weight decay": f"{run.weight_decay:g}",
+        **setting_columns(arm.runs[0].settings),
         "runs": count_text(arm),
         "steps to the level": str(arm.steps()),
         "best accuracy": best_text(whole_runs(arm.runs), "accuracy"),
@@ -196,9 +194,13 @@ def ablation_columns(arm: Arm) -> dict[str, str]:
 
 
 def ablation_not_run(request: Request) -> dict[str, str]:
-    settings = to_json(resolve(request))
-    decay = f"{settings['optim']['weight_decay']:g}"
-    return {"filter": filter_text(settings), "weight decay": decay, "steps to the level": NOT_RUN}
+    return {**setting_columns(to_json(resolve(request))), "steps to the level": NOT_RUN}
+
+
+def setting_columns(settings: dict[str, Any]) -> dict[str, str]:
+    optim = settings["optim"]
+    rates = {"weight decay": f"{optim['weight_decay']:g}", "learning rate": f"{optim['lr']:g}"}
+    return {"filter": filter_text(settings), **rates}
 
 
 def filter_text(settings: dict[str, Any]) -> str:

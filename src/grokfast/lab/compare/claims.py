@@ -11,9 +11,10 @@ from grokfast.lab.compare.controls import Control, controls, fastest
 from grokfast.lab.compare.distances import nearer
 from grokfast.lab.compare.equal_decay import Tasks, matched_steps, matched_values
 from grokfast.lab.compare.names import enumerate_words
-from grokfast.lab.compare.seeds import Arm
+from grokfast.lab.compare.seeds import Arm, make_arms
 from grokfast.lab.compare.verdicts import Finding, Verdict, judge, taken
-from grokfast.lab.paper.published import arms_of, published_of
+from grokfast.lab.paper.evidence import without_filter
+from grokfast.lab.paper.published import EMA, MA, arms_of, published_of, request_key
 
 LARGE = 10  # times as fast: what counts as confirming a published factor of 40 to 50
 
@@ -28,6 +29,7 @@ def findings(tasks: Tasks) -> list[Finding]:
         range_of_baselines(modmul),
         speed_up(modmul),
         share_of_decay(modmul),
+        instead(tasks),
         decay_alone(modmul),
         no_decay(modmul),
         staged(tasks),
@@ -166,6 +168,27 @@ def share_of_decay(found: Sequence[Control]) -> Finding | None:
     took = f"Adam at weight decay {control.weight_decay:g}, without a filter, takes {taken(plain)}"
     factors = f"{least}{slow / middle:.0f} times as fast as without weight decay. {fast.name} is {middle / quick:.1f}"
     return Finding(words, f"{took}: {factors} times as fast as that.", in_short=True)
+
+
+def instead(tasks: Tasks) -> Finding | None:
+    """Whether a larger learning rate with less decay does what the filter does."""
+    known = {arm.key: arm for arm in make_arms(tasks.get("modmul", ()))}
+    pairs = [(known.get(request_key(r)), known.get(request_key(without_filter(r)))) for r in (EMA, MA)]
+    found = [(fast, plain) for fast, plain in pairs if fast is not None and plain is not None]
+    if not found:
+        return None
+    beaten = [fast.name for fast, plain in found if plain.steps().order <= fast.steps().order]
+    words = "A larger learning rate does not replace the filter"
+    if beaten:
+        words = f"A larger learning rate with less weight decay does as much as {' and '.join(beaten)}"
+    texts = [f"{instead_text(plain)}; {fast.name} takes {taken(fast)}" for fast, plain in found]
+    return Finding(words, f"{'. '.join(texts)}.", in_short=True)
+
+
+def instead_text(arm: Arm) -> str:
+    optim = arm.runs[0].settings["optim"]
+    setting = f"learning rate {optim['lr']:g} and weight decay {optim['weight_decay']:.2g}"
+    return f"Adam at {setting}, without a filter, takes {taken(arm)}"
 
 
 def decay_alone(found: Sequence[Control]) -> Finding | None:

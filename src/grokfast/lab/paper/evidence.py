@@ -15,7 +15,7 @@ from grokfast.lab.paper.experiments import (
     requests_of,
 )
 from grokfast.lab.paper.published import BASELINE, EMA, LATE_MA, LATE_SLOW_MA, MA, request_key
-from grokfast.lab.request import Request
+from grokfast.lab.request import Request, resolve
 
 TO_LEVEL = {"until": 0.95, "extra_steps": 500}  # beyond the first crossing, to see whether it stays
 RECORDED = {**TO_LEVEL, "snapshots": 12, "gradients": 200}  # for distances, trajectories and spectra
@@ -44,6 +44,26 @@ STAGED = (EMA.having(two_stage=500), EMA.having(two_stage="auto"), MA_0.having(t
 TWO_STAGES = Experiment(
     "two-stage", "Two stages: MA and EMA, from a step and once saturated", "ours", (LATE_MA, *STAGED)
 )
+
+
+def without_filter(request: Request) -> Request:
+    """Adam without a filter that treats slow gradients as it does with one, up to noise.
+
+    A filter multiplies slow gradients by 1 + lamb. It hardly changes the noise, by which Adam divides, and not the
+    weight decay, which Adam adds later. So slow gradients get 1 + lamb times the learning rate, and decay as much as
+    before.
+    """
+    config = resolve(request)
+    gain = 1 + getattr(config.filter, "lamb", 0.0)
+    return BASELINE.having(lr=gain * config.optim.lr, weight_decay=round(config.optim.weight_decay / gain, 8))
+
+
+INSTEAD = Experiment(
+    "instead",
+    "No filter, but 1 + lambda times the learning rate and as much less weight decay",
+    "ours",
+    (EMA, without_filter(EMA), MA, without_filter(MA)),
+)
 # Those without a filter first. LATE_SLOW_MA has its own budget below.
 ABLATED = sorted(
     (r for experiment in (*ABLATIONS, SLOW_ONLY) for r in experiment.requests if r != LATE_SLOW_MA),
@@ -60,6 +80,7 @@ EVIDENCE = tuple(
     for request in (
         *over_seeds([BASELINE], 3, steps=150_000, **RECORDED),
         *over_seeds([EMA, MA], 5, steps=ABLATION_STEPS, **RECORDED),
+        *over_seeds([without_filter(EMA), without_filter(MA)], 5, steps=CONTROL_STEPS, **TO_LEVEL),
         *over_seeds([MA_0, LATE_MA], 5, steps=ABLATION_STEPS, **TO_LEVEL),
         *over_seeds([LATE_SLOW_MA], 5, steps=CONTROL_STEPS, **TO_LEVEL),
         *over_seeds(CONTROLS, 3, **TO_LEVEL),

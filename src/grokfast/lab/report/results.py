@@ -43,6 +43,7 @@ from grokfast.lab.runs.metrics import best
 from grokfast.lab.tasks import TASKS
 
 WIDTH = 120  # of a line of prose
+RATE = "learning rate"  # a column that says something only where it varies
 HEAD = "# Results\n\nWritten by `make results` from the runs in [results](../results) alone."
 READING = """## How to read the tables
 
@@ -254,6 +255,8 @@ def ablation_table(runs: Sequence[Run], experiment: Experiment, place: Path) -> 
         else ablation_not_run(request)
         for key, request in wanted.items()
     ]
+    if len({row[RATE] for row in rows}) == 1:
+        rows = [{name: cell for name, cell in row.items() if name != RATE} for row in rows]
     return as_markdown(line_up(rows))
 
 
