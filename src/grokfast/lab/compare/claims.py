@@ -171,18 +171,21 @@ def share_of_decay(found: Sequence[Control]) -> Finding | None:
 
 
 def instead(tasks: Tasks) -> Finding | None:
-    """Whether a larger learning rate with less decay does what the filter does."""
+    """Whether a larger learning rate with less decay does what the filters do."""
     known = {arm.key: arm for arm in make_arms(tasks.get("modmul", ()))}
-    pairs = [(known.get(request_key(r)), known.get(request_key(without_filter(r)))) for r in (EMA, MA)]
-    found = [(fast, plain) for fast, plain in pairs if fast is not None and plain is not None]
-    if not found:
+    filtered, plain = (
+        [known[key] for key in map(request_key, requests) if key in known]
+        for requests in ((EMA, MA), (without_filter(EMA), without_filter(MA)))
+    )
+    if not (filtered and plain):
         return None
-    beaten = [fast.name for fast, plain in found if plain.steps().order <= fast.steps().order]
+    best = min(plain, key=lambda arm: arm.steps().order)
+    beaten = [arm.name for arm in filtered if best.steps().order <= arm.steps().order]
     words = "A larger learning rate does not replace the filter"
     if beaten:
         words = f"A larger learning rate with less weight decay does as much as {' and '.join(beaten)}"
-    texts = [f"{instead_text(plain)}; {fast.name} takes {taken(fast)}" for fast, plain in found]
-    return Finding(words, f"{'. '.join(texts)}.", in_short=True)
+    texts = [*map(instead_text, plain), *(f"{arm.name} takes {taken(arm)}" for arm in filtered)]
+    return Finding(words, f"{'; '.join(texts)}.", in_short=True)
 
 
 def instead_text(arm: Arm) -> str:
