@@ -47,6 +47,12 @@ def test_the_commands_of_the_page_work() -> None:
     assert len(list(Path("duels").glob("*/verdict.json"))) == 1
 
 
+def test_the_script_runs_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "trials=8, seeds=5" in SCRIPT
+    exec(SCRIPT.replace("trials=8, seeds=5", "trials=2, seeds=2"), {})
+    assert "by steps: adamw+ema" in capsys.readouterr().out
+
+
 def test_it_learns() -> None:
     assert main(["train", "circle.py:Circle", "--threads", "1", "--quiet", "--until", "0.9"]) == 0
     assert load_runs()[0].crossing().step is not None
