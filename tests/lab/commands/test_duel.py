@@ -208,8 +208,8 @@ def test_an_optimizer_and_a_filter_by_path_take_part(call: Call, tmp_path: Path)
     code, out, err = call(*words(*more, arms=[path, f"{path}+grokfast:EMA"]))
     assert (code, err) == (0, "")
     assert [sorted(arm["setting"]) for arm in json.loads(out)["arms"]] == [
-        ["lr", "weight_decay"],
-        ["lamb", "lr", "weight_decay"],
+        ["betas", "lr", "weight_decay"],
+        ["betas", "lamb", "lr", "weight_decay"],
     ]
     assert path in OPTIMIZERS
 
