@@ -241,5 +241,10 @@ def test_a_regime_without_tuning_takes_no_range(call: Call, tmp_path: Path) -> N
     )
 
 
+def test_a_damaged_specification_is_named(call: Call, folder: Path) -> None:
+    (folder / "duel.json").write_text("{")
+    assert f"{folder / 'duel.json'}: not JSON" in call(*words("--duel-dir", str(folder)))[2]
+
+
 def test_one_arm_is_no_duel(call: Call) -> None:
     assert "at least two different arms, got adamw adamw" in call(*words(arms=["adamw", "adamw"]))[2]

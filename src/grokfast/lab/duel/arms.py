@@ -159,6 +159,11 @@ def controlled(name: str) -> str | None:
     return name.partition(AS)[2] or None
 
 
+def name_of_plain(name: str) -> str:
+    """The arm that a control trains at other settings; any other arm itself."""
+    return name.partition(AS)[0]
+
+
 def adds_to(arm: str, reference: str) -> bool:
     """Whether an arm is its reference and something more."""
     return arm.startswith(reference + "+")
@@ -172,7 +177,7 @@ def reference_of(name: str, names: Sequence[str]) -> str | None:
     [None, 'adamw', 'adamw', 'muon', 'muon']
     """
     if controlled(name):
-        return name.partition(AS)[0]
+        return name_of_plain(name)
     found = name
     while "+" in found:
         found = found.rpartition("+")[0]

@@ -145,7 +145,11 @@ def save_duel(duel: Duel, folder: Path) -> None:
     """Begin a duel in a directory, or make sure that it is the one begun there."""
     path = folder / FILE
     if path.exists():
-        if not is_same(duel, read_json(path)):
+        try:
+            begun = read_json(path)
+        except ValueError as error:
+            raise RunError(f"{path}: {error}") from error
+        if not is_same(duel, begun):
             raise RunError(f"{folder} holds another duel: see {path}")
         return
     folder.mkdir(parents=True, exist_ok=True)
