@@ -178,12 +178,12 @@ def test_mistakes_are_named() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("seeds", 0, "seeds must be an integer >= 1, got 0"),
-        ("trials", 0, "trials must be an integer >= 1, got 0"),
-        ("tuning_seeds", 0, "tuning_seeds must be an integer >= 1, got 0"),
-        ("steps", 0, "steps must be an integer >= 1, got 0"),
-        ("seed", -1, "seed must be an integer >= 0, got -1"),
-        ("measure", "f1", "measure must be one of 'accuracy', 'loss', got 'f1'"),
+        ("seeds", 0, "seeds must be >= 1, got 0"),
+        ("trials", 0, "trials must be >= 1, got 0"),
+        ("tuning_seeds", 0, "tuning_seeds must be >= 1, got 0"),
+        ("steps", 0, "steps must be >= 1, got 0"),
+        ("seed", -1, "seed must be >= 0, got -1"),
+        ("measure", "f1", "measure must be one of accuracy, loss, got 'f1'"),
         ("level", 0.0, r"level must be in \(0, 1\], got 0"),
         ("level", math.nan, r"level must be in \(0, 1\], got nan"),
     ],

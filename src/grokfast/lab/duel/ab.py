@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, get_args
 
 import optuna
 
-from grokfast.checks import check_choice, check_count
 from grokfast.lab.compare.seeds import Bound, check_level, spread_of
 from grokfast.lab.duel.arms import adds_to, control_name
 from grokfast.lab.duel.outcome import CAVEAT, Result, Verdict, arm_rows, verdicts
@@ -26,7 +25,7 @@ from grokfast.lab.runs.files import write_atomically
 from grokfast.lab.sweep.objective import Curve, gap, is_hopeless
 from grokfast.lab.sweep.space import Choices, Dimension, Range
 from grokfast.lab.sweep.study import distributions_of, setting_of
-from grokfast.lab.tasks.base import Measure
+from grokfast.lab.tasks.base import Measure, check_one_of
 
 TrainFunction = Callable[[dict[str, Any], int, "Report"], object]
 
@@ -135,10 +134,11 @@ def ab(
         >>> findings.verdicts[0].found.word
         'helps'
     """
-    for name, value in {"steps": steps, "trials": trials, "seeds": seeds, "tuning_seeds": tuning_seeds}.items():
-        check_count(name, value)
-    check_count("seed", seed, low=0)
-    check_choice("measure", measure, get_args(Measure))
+    lowest = {"steps": (steps, 1), "trials": (trials, 1), "seeds": (seeds, 1), "tuning_seeds": (tuning_seeds, 1)}
+    for name, (value, low) in {**lowest, "seed": (seed, 0)}.items():
+        if value < low:
+            raise ValueError(f"{name} must be >= {low}, got {value}")
+    check_one_of("measure", measure, *get_args(Measure))
     check_level(level, [measure])
     duel = Duel(Request("ab"), "tuned", trials, tuning_seeds, seed)
     runner = Runner(train_fn, level, measure, steps, None if folder is None else Path(folder))
