@@ -71,6 +71,24 @@ BROKEN: list[tuple[str, str, str]] = [
         "a loss with a gradient",
     ),
     ('return self.splits["train"].take(index)', "return 7", "batches with a length, got 7"),
+    ("(logits.argmax(1) == batch.y).sum()", "(logits.argmax(1) == batch.y)", "a whole number of correct answers in"),
+    ("(logits.argmax(1) == batch.y).sum()", "0.5", "a whole number of correct answers in [0, 32], got 0.5"),
+    ("float(correct) / len", "100 * float(correct) / len", "a plain number in [0, 1] as the accuracy"),
+    ("Evaluation(float(loss),", "Evaluation(loss,", "a plain number as the loss of an evaluation"),
+    ("@dataclass(frozen=True)\nclass Circle(", "class Circle(", "must be a dataclass: write @dataclass(frozen=True)"),
+    ("return CircleTask(self, seed, device)", "pass", "the task NoneType must have model"),
+    ("return TaskDefaults(", "TaskDefaults(", "defaults of the task Circle must give TaskDefaults, got None"),
+    ("level=0.95", "level=95", "level must be in (0, 1], got 95"),
+    (
+        "    def batch_of",
+        "    def shuffle(self):\n        return torch.randperm(len(self.order))\n\n    def batch_of",
+        "the same next batch after load_state_dict",
+    ),
+    (
+        "    def batch_of",
+        "    def load_state_dict(self, state):\n        pass\n\n    def batch_of",
+        "the same next batch after load_state_dict, got 'a loss of",
+    ),
 ]
 
 
