@@ -47,6 +47,12 @@ def test_the_commands_of_the_page_work() -> None:
     assert len(list(Path("duels").glob("*/verdict.json"))) == 1
 
 
+def test_the_script_runs_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "trials=8, seeds=5" in SCRIPT
+    exec(SCRIPT.replace("trials=8, seeds=5", "trials=2, seeds=2"), {})
+    assert "by steps: adamw+ema" in capsys.readouterr().out
+
+
 def test_it_learns() -> None:
     assert main(["train", "circle.py:Circle", "--threads", "1", "--quiet", "--until", "0.9"]) == 0
     assert load_runs()[0].crossing().step is not None
@@ -65,6 +71,24 @@ BROKEN: list[tuple[str, str, str]] = [
         "a loss with a gradient",
     ),
     ('return self.splits["train"].take(index)', "return 7", "batches with a length, got 7"),
+    ("(logits.argmax(1) == batch.y).sum()", "(logits.argmax(1) == batch.y)", "a whole number of correct answers in"),
+    ("(logits.argmax(1) == batch.y).sum()", "0.5", "a whole number of correct answers in [0, 32], got 0.5"),
+    ("float(correct) / len", "100 * float(correct) / len", "a plain number in [0, 1] as the accuracy"),
+    ("Evaluation(float(loss),", "Evaluation(loss,", "a plain number as the loss of an evaluation"),
+    ("@dataclass(frozen=True)\nclass Circle(", "class Circle(", "must be a dataclass: write @dataclass(frozen=True)"),
+    ("return CircleTask(self, seed, device)", "pass", "the task NoneType must have model"),
+    ("return TaskDefaults(", "TaskDefaults(", "defaults of the task Circle must give TaskDefaults, got None"),
+    ("level=0.95", "level=95", "level must be in (0, 1], got 95"),
+    (
+        "    def batch_of",
+        "    def shuffle(self):\n        return torch.randperm(len(self.order))\n\n    def batch_of",
+        "the same next batch after load_state_dict",
+    ),
+    (
+        "    def batch_of",
+        "    def load_state_dict(self, state):\n        pass\n\n    def batch_of",
+        "the same next batch after load_state_dict, got 'a loss of",
+    ),
 ]
 
 

@@ -123,7 +123,8 @@ OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "rmsprop": torch.optim.RMSprop,
     "adagrad": torch.optim.Adagrad,
 }
-KEYWORDS = ("betas", "momentum", "nesterov")  # settings that some optimizers have and others do not
+OF_MUON = ("muon_params", "companion_lr", "companion_decay")
+KEYWORDS = ("betas", "momentum", "nesterov", *OF_MUON)  # settings that some optimizers have and others do not
 FLAGS = ("lr", "weight_decay", "fused", *KEYWORDS)  # these have flags of their own and are no options
 
 
@@ -140,7 +141,7 @@ def parameters_of(name: str) -> dict[str, Any]:
 
 def keywords_of(name: str) -> set[str]:
     """Which of our settings a known optimizer has. Muon's momentum is an option: the betas are its companion's."""
-    return {"betas"} if name == "muon" else {word for word in KEYWORDS if word in parameters_of(name)}
+    return {"betas", *OF_MUON} if name == "muon" else {word for word in KEYWORDS if word in parameters_of(name)}
 
 
 def own_defaults(name: str) -> dict[str, Any]:
@@ -211,9 +212,9 @@ def check_optim(config: RunConfig) -> None:
         value = getattr(optim, name)
         if value is not None and not 0 < value < math.inf:
             raise ValueError(f"{name} must be > 0 and finite, got {value}")
-    for name in ("muon_params", "companion_lr", "companion_decay"):
-        if optim.optimizer != "muon" and name in departures(optim):
-            raise ValueError(f"{name} has no effect on {optim.optimizer}: it is for muon")
+    for name in OF_MUON:
+        if name in departures(optim):
+            check_keyword(name, optim.optimizer)
     if optim.late_decay is not None and config.task.measure != "accuracy":
         raise ValueError(f"late_decay needs a task with an accuracy, got {optim.late_decay} on one without")
 
@@ -293,7 +294,5 @@ def experiment_key(settings: dict[str, Any]) -> str:
 
 def departures(part: Any) -> dict[str, Any]:
     """The fields of a dataclass that are not at their default."""
-    if part is None:
-        return {}
-    fields = [f for f in dataclasses.fields(part) if f.init and f.name not in INCIDENTAL]
+    fields = [] if part is None else [f for f in dataclasses.fields(part) if f.init and f.name not in INCIDENTAL]
     return {f.name: value for f in fields if (value := getattr(part, f.name)) != f.default}

@@ -30,7 +30,7 @@ from grokfast.lab.config import (
     own_defaults,
 )
 from grokfast.lab.tasks import find_task
-from grokfast.lab.tasks.base import TaskConfig, TaskDefaults
+from grokfast.lab.tasks.base import TaskConfig, TaskDefaults, usual_of
 from grokfast.lab.values import is_pairs, literal_text
 
 
@@ -111,7 +111,7 @@ def resolve(request: Request) -> RunConfig:
     kind, name = find_task(request.task), request.get("filter")
     given = split_by_part(request, options(kind, [name] if name else []))
     task = kind(**given["task"])
-    usual = task.defaults()
+    usual = usual_of(task)
     filter = None if name is None else filters.make_filter(name, {**usual.filters.get(name, {}), **given["filter"]})
     optim = resolve_optim(task, usual, name, given["optim"])
     return RunConfig(task, filter, request.get("two_stage"), optim, resolve_loop(usual, given["loop"]))

@@ -208,8 +208,8 @@ def test_an_optimizer_and_a_filter_by_path_take_part(call: Call, tmp_path: Path)
     code, out, err = call(*words(*more, arms=[path, f"{path}+grokfast:EMA"]))
     assert (code, err) == (0, "")
     assert [sorted(arm["setting"]) for arm in json.loads(out)["arms"]] == [
-        ["lr", "weight_decay"],
-        ["lamb", "lr", "weight_decay"],
+        ["betas", "lr", "weight_decay"],
+        ["betas", "lamb", "lr", "weight_decay"],
     ]
     assert path in OPTIMIZERS
 
@@ -239,6 +239,11 @@ def test_a_regime_without_tuning_takes_no_range(call: Call, tmp_path: Path) -> N
         "regime paper tunes nothing: no range must be given, got lr=0.1:1"
         in call(*words(*more, arms=["adam", "adam+ema"]))[2]
     )
+
+
+def test_a_damaged_specification_is_named(call: Call, folder: Path) -> None:
+    (folder / "duel.json").write_text("{")
+    assert f"{folder / 'duel.json'}: not JSON" in call(*words("--duel-dir", str(folder)))[2]
 
 
 def test_one_arm_is_no_duel(call: Call) -> None:

@@ -11,7 +11,7 @@ from grokfast.lab.duel.arms import FILTER_KNOBS, OPTIMIZER_PARTS, REGIMES, RIVAL
 from grokfast.lab.duel.plan import control_setting, make_duel, tuning_spec, verdict_spec
 from grokfast.lab.duel.planned import PLANNED
 from grokfast.lab.request import Request, ask
-from grokfast.lab.sweep.space import Range
+from grokfast.lab.sweep.space import Choices, Range
 from grokfast.lab.sweep.spec import Spec, spec_from_json, spec_to_json
 
 BASE = ask("modmul", **SIZES)
@@ -59,11 +59,46 @@ def test_a_typed_range_replaces_that_of_the_arms_that_have_the_setting() -> None
 
 
 @pytest.mark.parametrize(
+    ("name", "has", "has_not"),
+    [
+        ("row_norm", "adamw+rowclip", "adamw"),
+        ("late_decay", "adamw+latedecay", "adamw+ema"),
+        ("companion_lr", "muon", "adamw"),
+        ("companion_decay", "muon", "lion"),
+        ("momentum", "sgd", "adamw"),
+        ("two_stage", "adamw+ema", "adamw"),
+    ],
+)
+def test_a_typed_range_changes_no_arm_that_lacks_the_setting(name: str, has: str, has_not: str) -> None:
+    typed = [Range(name, 1, 2)]
+    assert name in names(has, typed=typed)
+    assert names(has_not, typed=typed) == names(has_not)
+    assert "warmup_steps" in names(has_not, typed=[Range("warmup_steps", 1, 2)])
+
+
+def test_a_setting_is_either_fixed_or_tuned() -> None:
+    with pytest.raises(ValueError, match="lr must be either fixed for all arms or tuned, got both"):
+        read_arm("adamw", BASE.having(lr=1e-3), [Range("lr", 1e-4, 1e-3)])
+
+
+def test_an_optimizer_by_its_path_is_tuned_like_by_its_short_name() -> None:
+    for short, part in OPTIMIZER_PARTS.items():
+        assert read_arm(part.values["optimizer"], BASE)[1:] == read_arm(short, BASE)[1:]
+
+
+def test_a_stable_crossing_needs_steps_after_the_first() -> None:
+    with pytest.raises(ValueError, match="objective stable needs extra_steps >= 1, got none"):
+        make_duel(BASE, "tuned", objective="stable")
+    assert make_duel(BASE.having(extra_steps=20), "tuned", objective="stable").objective == "stable"
+
+
+@pytest.mark.parametrize(
     ("arm", "message"),
     [
         ("adamm", r"an arm must begin with one of adam, .* or PACKAGE:CLASS, got adamm"),
         ("adamw+emma", r"what is added to an arm must be one of rowclip, .* or FILE.py:CLASS, got emma"),
         ("adamw+ema+ma", r"an arm must have one filter, got two in adamw\+ema\+ma"),
+        ("adamw+rowclip+rowclip", r"an arm must have each addition once, got rowclip twice"),
     ],
 )
 def test_an_arm_that_is_none_is_refused(arm: str, message: str) -> None:
@@ -134,6 +169,15 @@ def test_a_control_has_the_settings_of_an_arm_without_what_it_adds(
     base = BASE.having(weight_decay=0.1) if arm.endswith("ema") else BASE
     contenders = [read_arm(name, base) for name in (arm, "adamw")]
     assert dict(control_setting(contenders[0], tuple(found.items()), contenders[1])) == control
+
+
+def test_a_control_keeps_the_filter_and_the_task_that_were_found_for_the_arm() -> None:
+    typed = [Choices("width", (8, 16))]
+    arm, reference = (read_arm(name, BASE.without("width"), typed) for name in ("adamw+ema+rowclip", "adamw+ema"))
+    found = {"lr": 0.02, "alpha": 0.5, "lamb": 3.0, "width": 16, "row_norm": 2.0}
+    control = control_setting(arm, tuple(found.items()), reference)
+    assert {**dict(control), "row_norm": 2.0} == found
+    assert "row_norm" not in dict(control)
 
 
 def test_the_control_of_a_published_arm_has_its_weight_decay() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -58,6 +59,9 @@ def test_an_arm_that_does_more_cannot_take_a_quicker_step() -> None:
 
     assert [v.word for v in verdicts([with_pace(SLOW, 1.5), FAST])] == ["helps", "not judged"]
     assert [v.word for v in verdicts([SLOW, with_pace(FAST, 1.5)])] == ["helps", "helps"]
+    control = with_pace(made(control_name("adamw", "adamw+ema"), 800, 820, 860, 900, 2000), 1.5)
+    beside = [v.word for v in verdicts([SLOW, FAST, control]) if v.reference == control.name]
+    assert beside == ["helps", "not judged"]
     muon = FAST._replace(name="muon")  # may well be quicker
     assert [v.word for v in verdicts([with_pace(SLOW, 1.5), muon])] == ["helps", "helps"]
 
@@ -79,9 +83,11 @@ def test_an_outcome_is_read_as_it_was_written(tmp_path: Path) -> None:
     data = save_outcome(tmp_path / "verdict.json", DUEL, [SLOW, FAST, never])
     assert load_outcome(tmp_path / "verdict.json") == (DUEL, [SLOW, FAST, never])
     assert "luck of tuning" in data["caveat"]
-    (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(ValueError, match="not the outcome of a duel"):
-        load_outcome(tmp_path / "other.json")
+    other = tmp_path / "other.json"
+    for text in ("{", "{}", '{"duel": {}, "arms": []}', json.dumps({**data, "duel": {**DUEL, "regime": "mars"}})):
+        other.write_text(text)
+        with pytest.raises(ValueError, match=r"other\.json is not the outcome of a duel"):
+            load_outcome(other)
 
 
 def test_numbers_are_those_of_the_runs(tmp_path: Path) -> None:
@@ -100,6 +106,7 @@ def test_numbers_are_those_of_the_runs(tmp_path: Path) -> None:
 def test_the_table_says_how_many_got_there() -> None:
     head, slow, _ = arm_rows([SLOW, FAST])
     assert head[:2] == ["arm", "steps"]
+    assert arm_rows([made("adamw", 2000, 2000, budget=300)])[1][1] == "> 300"
     assert slow[:5] == ["adamw", "860 (800 to > 1,000)", "8.6 (8 to > 10)", "440,320 (409,600 to > 512,000)", "4 of 5"]
 
 
@@ -141,3 +148,6 @@ def test_one_command_keeps_an_outcome_and_writes_the_page_of_all(
     assert (page.parent / "figures" / "duel-one.png").exists()
     assert main(["verdicts", str(tmp_path), *where]) == 1
     assert "must be the directory of a duel that has a verdict" in capsys.readouterr().err
+    (tmp_path / "one" / "verdict.json").write_text("{}")
+    assert main(["verdicts", str(tmp_path / "one"), *where]) == 1
+    assert main(["verdicts", *where]) == 0, "what cannot be read is not kept"

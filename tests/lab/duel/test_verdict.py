@@ -136,6 +136,20 @@ def test_few_seeds_decide_nothing() -> None:
     assert compare({}, {}).word == "not decided"
 
 
+def test_few_seeds_that_would_decide_ask_for_more_seeds_and_not_for_longer_runs() -> None:
+    never, good = {seed: Bound(3000, False) for seed in range(3)}, {seed: Bound(1000 + seed) for seed in range(3)}
+    assert compare(never, good).more_seeds == LEAST - 3
+    assert sentence(compare(never, good), "a", "b").endswith("no run of b got there; about 2 more seeds would decide")
+
+
+def test_one_seed_is_one_and_no_run_is_none() -> None:
+    one, four = ({seed: Bound(100 + seed) for seed in range(count)} for count in (1, 4))
+    assert ", 1 seed; about 4 more seeds would decide" in sentence(compare(one, one), "a", "b")
+    assert ", 4 seeds; about 1 more seed would decide" in sentence(compare(four, four), "a", "b")
+    assert sentence(compare({}, one), "a", "b") == "a: not decided, as b has no complete run"
+    assert sentence(compare(one, {}), "a", "b") == "a: not decided, as a has no complete run"
+
+
 def test_the_same_numbers_give_the_same_verdict() -> None:
     pair = draw(random.Random(0), 8, 1.2)
     assert compare(*pair) == compare(*pair)
@@ -188,3 +202,4 @@ def test_a_verdict_reads_as_a_sentence() -> None:
 
 def test_an_end_without_limit_is_put_into_words() -> None:
     assert (times(0.0), times(0.5)) == ("infinitely slower", "2x slower")
+    assert times(math.inf) == "infinitely faster"

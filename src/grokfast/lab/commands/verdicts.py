@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from grokfast.lab.commands.common import add_out
-from grokfast.lab.duel.outcome import FILE, load_outcomes
+from grokfast.lab.duel.outcome import FILE, load_outcome, load_outcomes
 from grokfast.lab.report.draw_matplotlib import draw
 from grokfast.lab.report.duels import duel_plot, verdicts_page
 from grokfast.lab.runs.directory import RunError
@@ -38,5 +38,6 @@ def keep(folder: Path, results: Path) -> None:
     """Copy the outcome of a duel to those that are kept, under the name of its directory."""
     if not (folder / FILE).exists():
         raise RunError(f"{folder} must be the directory of a duel that has a verdict: {folder / FILE} is missing")
+    load_outcome(folder / FILE)  # a file that cannot be read must not be kept: it would spoil every later page
     results.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(folder / FILE, results / f"{folder.resolve().name}.json")

@@ -6,15 +6,16 @@ FOLDER/runs.jsonl holds the finished runs, one per line, so the same call again 
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import optuna
 
-from grokfast.lab.compare.seeds import Bound, spread_of
+from grokfast.lab.compare.seeds import Bound, check_level, spread_of
 from grokfast.lab.duel.arms import adds_to, control_name
 from grokfast.lab.duel.outcome import CAVEAT, Result, Verdict, arm_rows, verdicts
 from grokfast.lab.duel.plan import Duel, Setting
@@ -24,24 +25,33 @@ from grokfast.lab.runs.files import write_atomically
 from grokfast.lab.sweep.objective import Curve, gap, is_hopeless
 from grokfast.lab.sweep.space import Choices, Dimension, Range
 from grokfast.lab.sweep.study import distributions_of, setting_of
-from grokfast.lab.tasks.base import Measure
+from grokfast.lab.tasks.base import Measure, check_one_of
 
 TrainFunction = Callable[[dict[str, Any], int, "Report"], object]
 
 
 class Trained(NamedTuple):
-    """One run: how far it was from the level at each report, how long it took, and whether it was given up."""
+    """One run: how far it was from the level at each report, how long it took, and how it ended."""
 
-    curve: Curve
+    curve: Curve  # up to the budget
     seconds: float
     pruned: bool
+    diverged: bool = False  # the last value was not a finite number
 
     @property
     def reached(self) -> int | None:
         return next((step for step, gap in self.curve if gap == 0), None)
 
-    def steps(self, budget: int) -> Bound:
-        return Bound(budget, False) if self.reached is None else Bound(self.reached)
+    @property
+    def steps(self) -> Bound:
+        """As in a duel: a run that never got there takes longer than it was run, one that diverged never gets there."""
+        if self.reached is not None:
+            return Bound(self.reached)
+        return Bound(math.inf if self.diverged else self.curve[-1][0], False)
+
+    @property
+    def time(self) -> Bound:
+        return Bound(self.seconds if math.isfinite(self.steps.value) else math.inf, self.steps.exact)
 
     def value(self, budget: int) -> float:
         """What the search makes smaller: as in a sweep, a run that never got there counts as more than its budget."""
@@ -59,10 +69,14 @@ class Report:
     others: list[Curve]
     curve: Curve = field(default_factory=Curve)
     pruned: bool = False
+    diverged: bool = False
 
     def __call__(self, step: int, value: float) -> bool:
         """Report the validation measure after a step; True where training may stop."""
-        distance = gap(value, self.level, self.measure)
+        step, value = int(step), float(value)  # they may be tensors
+        if step > self.steps:  # what happens beyond the budget does not count
+            return True
+        distance, self.diverged = gap(value, self.level, self.measure), not math.isfinite(value)
         self.curve.append((step, distance))
         self.pruned = distance > 0 and is_hopeless(self.curve, self.others, step)
         return distance == 0 or self.pruned or step >= self.steps
@@ -108,7 +122,8 @@ def ab(
         seeds: fresh seeds of the verdict; none of them is used for tuning.
         tuning_seeds: seeds of each trial.
         seed: the first tuning seed.
-        folder: keeps the runs, so that a call that was interrupted continues.
+        folder: keeps the runs, so that a call that was interrupted continues. It belongs to one train_fn: name another
+            folder when you change the code.
 
     Examples:
         >>> def train_fn(settings, seed, report):
@@ -119,6 +134,12 @@ def ab(
         >>> findings.verdicts[0].found.word
         'helps'
     """
+    lowest = {"steps": (steps, 1), "trials": (trials, 1), "seeds": (seeds, 1), "tuning_seeds": (tuning_seeds, 1)}
+    for name, (value, low) in {**lowest, "seed": (seed, 0)}.items():
+        if value < low:
+            raise ValueError(f"{name} must be >= {low}, got {value}")
+    check_one_of("measure", measure, *get_args(Measure))
+    check_level(level, [measure])
     duel = Duel(Request("ab"), "tuned", trials, tuning_seeds, seed)
     runner = Runner(train_fn, level, measure, steps, None if folder is None else Path(folder))
     arms = {name: read_space(values) for name, values in space.items()}
@@ -142,9 +163,8 @@ def ab(
 def run_fresh(runner: Runner, name: str, setting: dict[str, Any], seeds: Sequence[int]) -> Result:
     """What a setting takes on fresh seeds."""
     found = {seed: runner.run(name, setting, seed) for seed in seeds}
-    taken = {seed: run.steps(runner.steps) for seed, run in found.items()}
-    seconds = {seed: Bound(run.seconds, run.reached is not None) for seed, run in found.items()}
-    return Result(name, setting, "", {}, taken, seconds, {})
+    taken = {seed: run.steps for seed, run in found.items()}
+    return Result(name, setting, "", {}, taken, {seed: run.time for seed, run in found.items()}, {})
 
 
 def read_space(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[Dimension]]:
@@ -153,10 +173,13 @@ def read_space(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[Dimensio
     dimensions: list[Dimension] = []
     for name, value in values.items():
         if isinstance(value, list):
+            if not value or not all(isinstance(each, Hashable) for each in value):
+                raise ValueError(f"{name} must have choices, one or more, of numbers, words or tuples, got {value}")
             dimensions.append(Choices(name, tuple(value)))
         elif isinstance(value, tuple) and len(value) in (2, 3) and value[2:] in ((), ("log",)):
             low, high, log = value[0], value[1], len(value) == 3
-            if not low < high or (log and low <= 0):
+            numbers = all(isinstance(end, int | float) and math.isfinite(end) for end in (low, high))
+            if not numbers or not low < high or (log and low <= 0):
                 raise ValueError(f"{name} must have {'0 < ' if log else ''}low < high, got {value}")
             dimensions.append(Range(name, low, high, log))
         else:
@@ -179,9 +202,20 @@ def tune(runner: Runner, name: str, fixed: dict[str, Any], dimensions: list[Dime
     return min(found, key=lambda setting: found[setting])
 
 
+def read_runs(path: Path) -> dict[str, Trained]:
+    """The finished runs of a file. What a process that was killed has left of a line is removed."""
+    *lines, rest = path.read_bytes().split(b"\n")
+    if rest:
+        write_atomically(path, b"".join(line + b"\n" for line in lines))
+    try:
+        return dict(map(read_line, lines))
+    except (ValueError, TypeError) as error:
+        raise RunError(f"{path} is damaged: {error}") from error
+
+
 def read_line(line: bytes) -> tuple[str, Trained]:
-    key, curve, seconds, pruned = json.loads(line)
-    return key, Trained([(step, gap) for step, gap in curve], seconds, pruned)
+    key, curve, *rest = json.loads(line)
+    return key, Trained([(step, gap) for step, gap in curve], *rest)
 
 
 class Runner:
@@ -196,13 +230,13 @@ class Runner:
         self._known: dict[str, Trained] = {}
         self._curves: dict[str, list[Curve]] = {}  # of each arm's tuning
         if self._path is not None and self._path.exists():
-            *lines, rest = self._path.read_bytes().split(b"\n")
-            if rest:  # left by a process that was killed
-                write_atomically(self._path, b"".join(line + b"\n" for line in lines))
-            self._known = dict(read_line(line) for line in lines)
+            self._known = read_runs(self._path)
 
     def run(self, arm: str, settings: dict[str, Any], seed: int, *, prune: bool = False) -> Trained:
-        key = json.dumps([arm, settings, seed, self.level, self.steps], sort_keys=True, default=repr)
+        # A run that a search gave up is no run of a verdict.
+        key = json.dumps(
+            [arm, settings, seed, self.level, self.measure, self.steps, prune], sort_keys=True, default=repr
+        )
         if key not in self._known:
             self._known[key] = self._train(settings, seed, self._curves.get(arm, []) if prune else [])
             self._keep(key)
@@ -215,8 +249,8 @@ class Runner:
         report, began = Report(self.level, self.measure, self.steps, others), time.perf_counter()
         self.train_fn(dict(settings), seed, report)
         if not report.curve:
-            raise RunError("train_fn must call report(step, value) at least once, got no call")
-        return Trained(report.curve, time.perf_counter() - began, report.pruned)
+            raise RunError(f"train_fn must call report(step, value) within {self.steps} steps, got no call: {settings}")
+        return Trained(report.curve, time.perf_counter() - began, report.pruned, report.diverged)
 
     def _keep(self, key: str) -> None:
         if self._path is not None:

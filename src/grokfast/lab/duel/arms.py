@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from grokfast.lab.config import OPTIMIZERS
+from grokfast.lab.config import KEYWORDS, OPTIMIZERS, find_optimizer, keywords_of
 from grokfast.lab.filters import FILTERS, find_filter
 from grokfast.lab.own_code import is_own_code
 from grokfast.lab.request import Request, options, resolve
@@ -84,6 +84,8 @@ REGIMES: dict[str, tuple[dict[str, Any], str]] = {
 def read_arm(name: str, base: Request, typed: Sequence[Dimension] = (), *, tuned: bool = True) -> Contender:
     """The arm of that name on a task. Ranges that a person typed replace its own, where it has such a setting."""
     first, *words = name.split("+")
+    if twice := [word for word in words if words.count(word) > 1]:
+        raise ValueError(f"an arm must have each addition once, got {twice[0]} twice in {name}")
     parts = [optimizer_part(first), *(added_part(word) for word in words)]
     values: dict[str, Any] = {}
     for part in parts:
@@ -94,11 +96,25 @@ def read_arm(name: str, base: Request, typed: Sequence[Dimension] = (), *, tuned
     if not tuned:
         check_published(name, request, parts)
     knobs = {knob.name: knob for part in parts for knob in part.knobs}
-    filter = request.get("filter")
-    known = options(find_task(base.task), [filter] if filter else [])
-    knobs |= {knob.name: knob for knob in typed if knob.name in known}
+    check_not_fixed(typed, base)
+    knobs |= {knob.name: knob for knob in typed if knob.name in knobs or has_setting(request, knob.name)}
     fixed = dict(request.values)
     return Contender(name, request, tuple(k for n, k in knobs.items() if n not in fixed) if tuned else ())
+
+
+def check_not_fixed(typed: Sequence[Dimension], base: Request) -> None:
+    """Raise ValueError where a range was typed for a setting that is fixed for all arms."""
+    if fixed := [knob.name for knob in typed if knob.name in dict(base.values)]:
+        raise ValueError(f"{fixed[0]} must be either fixed for all arms or tuned, got both")
+
+
+def has_setting(request: Request, name: str) -> bool:
+    """Whether an arm can be tuned over a setting that is not one of its knobs: those of other arms are not for it."""
+    filter, optimizer = request.get("filter"), request.get("optimizer")
+    find_optimizer(optimizer)
+    others = {*KEYWORDS} - keywords_of(optimizer) | {knob.name for part in RIVAL_PARTS.values() for knob in part.knobs}
+    known = options(find_task(request.task), [filter] if filter else [])
+    return name in known and name not in (others if filter else {*others, "two_stage"})
 
 
 def check_published(name: str, request: Request, parts: Sequence[Part]) -> None:
@@ -111,8 +127,9 @@ def check_published(name: str, request: Request, parts: Sequence[Part]) -> None:
 
 
 def optimizer_part(word: str) -> Part:
-    if word in OPTIMIZER_PARTS:
-        return OPTIMIZER_PARTS[word]
+    for short, part in OPTIMIZER_PARTS.items():
+        if word in (short, part.values["optimizer"]):
+            return part
     if word in OPTIMIZERS or is_own_code(word):
         return Part({"optimizer": word}, USUAL)
     known = ", ".join(dict.fromkeys([*OPTIMIZER_PARTS, *(n for n in OPTIMIZERS if not is_own_code(n))]))
@@ -142,6 +159,11 @@ def controlled(name: str) -> str | None:
     return name.partition(AS)[2] or None
 
 
+def name_of_plain(name: str) -> str:
+    """The arm that a control trains at other settings; any other arm itself."""
+    return name.partition(AS)[0]
+
+
 def adds_to(arm: str, reference: str) -> bool:
     """Whether an arm is its reference and something more."""
     return arm.startswith(reference + "+")
@@ -155,7 +177,7 @@ def reference_of(name: str, names: Sequence[str]) -> str | None:
     [None, 'adamw', 'adamw', 'muon', 'muon']
     """
     if controlled(name):
-        return name.partition(AS)[0]
+        return name_of_plain(name)
     found = name
     while "+" in found:
         found = found.rpartition("+")[0]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from grokfast.lab.compare.seeds import Bound, Spread, seconds_of, spread_of, steps_of
-from grokfast.lab.duel.arms import adds_to, control_name, reference_of
+from grokfast.lab.duel.arms import REGIMES, adds_to, control_name, name_of_plain, reference_of
 from grokfast.lab.duel.verdict import Comparison, Numbers, compare, sentence
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.files import read_json, write_json
@@ -106,7 +106,7 @@ def unsteadiness(arm: Result, reference: Result) -> float:
     if not arm.paces or not reference.paces or min(*arm.paces, *reference.paces) <= 0:
         return 1.0
     found = [max(result.paces) / min(result.paces) for result in (arm, reference)]
-    if adds_to(arm.name, reference.name):
+    if adds_to(arm.name, name_of_plain(reference.name)):
         slower, faster = (spread_of([Bound(pace) for pace in paces]) for paces in (reference.paces, arm.paces))
         found.append(slower.median.value / faster.median.value)
     return max(found)
@@ -137,11 +137,18 @@ def save_outcome(path: Path, duel: dict[str, Any], results: Sequence[Result]) ->
 
 def load_outcome(path: Path) -> tuple[dict[str, Any], list[Result]]:
     """The duel of a file, as plain data, and the results of its arms."""
-    data = read_json(path)
     try:
+        data = read_json(path)
+        described(data["duel"])
         return data["duel"], [result_from_json(arm) for arm in data["arms"]]
-    except (KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is not the outcome of a duel of this version: {error}") from error
+
+
+def described(duel: dict[str, Any]) -> tuple[Any, ...]:
+    """Everything that a page says about a duel; KeyError where some of it is missing."""
+    base, values = duel["base"], duel["base"]["values"]
+    return base["task"], values["until"], values["steps"], REGIMES[duel["regime"]], duel["trials"], duel["tuning_seeds"]
 
 
 def load_outcomes(folder: Path) -> dict[str, tuple[dict[str, Any], list[Result]]]:
@@ -188,6 +195,8 @@ def spread_text(spread: Spread) -> str:
     """Median and range; seconds are few, so they have digits behind the point."""
     if spread.high.value >= 1000 or not spread.count:
         return str(spread)
+    if spread.low == spread.high:
+        return short(spread.median)
     return f"{short(spread.median)} ({short(spread.low)} to {short(spread.high)})"
 
 

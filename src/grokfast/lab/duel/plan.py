@@ -20,6 +20,7 @@ from typing import Any, Literal
 from grokfast.lab.compare.seeds import Bound, spread_of
 from grokfast.lab.duel.arms import REGIMES, Contender
 from grokfast.lab.request import Request, options, resolve
+from grokfast.lab.request import value_of as option_value
 from grokfast.lab.runs.directory import RunError
 from grokfast.lab.runs.files import read_json, write_json
 from grokfast.lab.runs.names import plain_word, short_hash
@@ -74,6 +75,8 @@ def make_duel(base: Request, regime: str, **changes: Any) -> Duel:
     for name in ("trials", "tuning_seeds"):
         if getattr(duel, name) < 1:
             raise ValueError(f"{name} must be >= 1, got {getattr(duel, name)}")
+    if duel.objective == "stable" and not duel.base.get("extra_steps"):
+        raise ValueError("objective stable needs extra_steps >= 1, got none: runs stop where they reach the level")
     return duel
 
 
@@ -96,10 +99,11 @@ def verdict_spec(duel: Duel, arm: Contender, best: Setting, seeds: int) -> Spec:
 
 def control_setting(arm: Contender, best: Setting, reference: Contender) -> Setting:
     """What an arm has changed about its reference, apart from what the arm's name adds to it."""
-    found, plain = resolve(arm.request.having(**dict(best))).optim, resolve(reference.request).optim
-    added = names_of(arm) - names_of(reference)
-    shared = [field.name for field in dataclasses.fields(found) if field.name not in added]
-    return tuple((name, getattr(found, name)) for name in shared if getattr(found, name) != getattr(plain, name))
+    found, plain = resolve(arm.request.having(**dict(best))), resolve(reference.request)
+    filter, added = reference.request.get("filter"), names_of(arm) - names_of(reference)
+    known = options(find_task(reference.request.task), [filter] if filter else [])
+    values = {name: option_value(found, option) for name, option in known.items() if name not in added}
+    return tuple((name, value) for name, value in values.items() if value != option_value(plain, known[name]))
 
 
 def names_of(arm: Contender) -> set[str]:
@@ -141,7 +145,11 @@ def save_duel(duel: Duel, folder: Path) -> None:
     """Begin a duel in a directory, or make sure that it is the one begun there."""
     path = folder / FILE
     if path.exists():
-        if not is_same(duel, read_json(path)):
+        try:
+            begun = read_json(path)
+        except ValueError as error:
+            raise RunError(f"{path}: {error}") from error
+        if not is_same(duel, begun):
             raise RunError(f"{folder} holds another duel: see {path}")
         return
     folder.mkdir(parents=True, exist_ok=True)

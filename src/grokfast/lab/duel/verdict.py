@@ -115,9 +115,12 @@ def decide(interval: Between) -> Word:
 def seeds_to_decide(interval: Between, seeds: int) -> int | None:
     """How many more seeds would probably decide, as intervals shrink with the root of their number: a rough guess.
 
-    None where an end of the interval is unknown: then longer runs would help, more seeds would not.
+    None where an end of the interval is unknown: then longer runs would help, more seeds would not. Unless the interval
+    decides as it is, and only the least number of seeds is missing.
     """
     missing = max(LEAST - seeds, 1)
+    if decide(interval) != "not decided":
+        return missing
     if not 0 < interval.low <= interval.high < math.inf:
         return None
     centre, half = (math.log(interval.high * interval.low) / 2, math.log(interval.high / interval.low) / 2)
@@ -132,7 +135,9 @@ def seeds_to_decide(interval: Between, seeds: int) -> int | None:
 def sentence(found: Comparison, challenger: str, reference: str) -> str:
     """The verdict as a person says it."""
     claim = f"{challenger} {found.word}" if found.word in ("helps", "hurts") else f"{challenger}: {found.word}"
-    seeds = f"{found.seeds} seeds" + ("" if found.paired else ", not paired")
+    if not found.seeds:
+        return f"{claim}, as {reference if not found.reference.count else challenger} has no complete run"
+    seeds = count_text(found.seeds, "seed") + ("" if found.paired else ", not paired")
     ratio = f"{ratio_text(found.ratio)} {'than' if known(found.ratio) else 'beside'} {reference}"
     sides = {reference: found.reference, challenger: found.challenger}
     never = [name for name, side in sides.items() if side.count and side.censored == side.count]
@@ -141,7 +146,7 @@ def sentence(found: Comparison, challenger: str, reference: str) -> str:
     if found.word != "not decided":
         return text
     if found.more_seeds is not None:
-        return f"{text}; about {found.more_seeds} more seeds would decide"
+        return f"{text}; about {count_text(found.more_seeds, 'more seed')} would decide"
     return f"{text}; too many runs did not get there: longer runs would tell more"
 
 
@@ -184,8 +189,12 @@ def known(found: Between) -> bool:
 
 def times(ratio: float) -> str:
     if ratio >= 1:
-        return f"{number(ratio)}x faster"
+        return "infinitely faster" if math.isinf(ratio) else f"{number(ratio)}x faster"
     return f"{number(1 / ratio)}x slower" if ratio else "infinitely slower"
+
+
+def count_text(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def number(value: float) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from grokfast.lab.own_code import find_class
 from grokfast.lab.tasks.base import TaskConfig
 from grokfast.lab.tasks.imdb.task import ImdbConfig
@@ -21,7 +23,10 @@ TASKS: dict[str, type[TaskConfig]] = {
 
 def find_task(name: str) -> type[TaskConfig]:
     """The settings of the task of that name; a class of the user's own is imported and known from then on."""
-    return find_class(name, TASKS, TaskConfig, "a task")
+    found = find_class(name, TASKS, TaskConfig, "a task")
+    if any(isinstance(value, dataclasses.Field) for value in vars(found).values()):
+        raise ValueError(f"{name} must be a dataclass: write @dataclass(frozen=True) above it")
+    return found
 
 
 def name_of(task: TaskConfig) -> str:

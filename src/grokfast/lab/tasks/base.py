@@ -91,6 +91,17 @@ class TaskConfig(abc.ABC):
         return not getattr(self, "fast", True)
 
 
+def usual_of(task: TaskConfig) -> TaskDefaults:
+    """The defaults of a task; ValueError where it gives none, or a level that cannot be reached."""
+    usual: Any = task.defaults()
+    if not isinstance(usual, TaskDefaults):
+        raise ValueError(f"defaults of the task {type(task).__name__} must give TaskDefaults, got {usual!r}")
+    highest = 1.0 if task.measure == "accuracy" else float("inf")
+    if not 0 < usual.level <= highest:
+        raise ValueError(f"level must be in (0, {highest:g}], got {usual.level}")
+    return usual
+
+
 @dataclass(frozen=True)
 class PaperConfig(TaskConfig):
     """The settings of one of the paper's tasks, whose text and released code differ."""

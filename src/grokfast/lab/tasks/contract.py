@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from grokfast.lab.tasks.base import Evaluation
@@ -13,26 +16,64 @@ MEMBERS = ("model", "data", "epoch_steps", "next_batch", "loss", "evaluate", "st
 
 def check_contract(task: Any) -> None:
     """Raise ValueError with the first promise that a task breaks. The task is used up: its random stream has moved."""
-    name = type(task).__name__
-
-    def demand(kept: bool, promise: str, got: Any) -> None:
-        if not kept:
-            raise ValueError(f"the task {name} must have {promise}, got {got!r:.80} (see grokfast.lab.tasks.base.Task)")
-
-    missing = [member for member in MEMBERS if not hasattr(task, member)]
-    demand(not missing, ", ".join(MEMBERS), f"none called {', '.join(missing)}")
-    demand(isinstance(task.model, nn.Module), "a torch module as its model", task.model)
-    demand(isinstance(task.epoch_steps, int) and task.epoch_steps >= 1, "epoch_steps >= 1", task.epoch_steps)
-    batch = task.next_batch()
-    demand(hasattr(batch, "__len__") and len(batch) > 0, "batches with a length", batch)
-    found = task.loss(batch)
-    demand(isinstance(found, tuple) and len(found) == 2, "a loss that gives (loss, number of correct answers)", found)
-    loss, correct = found
-    demand(isinstance(loss, Tensor) and loss.ndim == 0 and loss.requires_grad, "a loss with a gradient", loss)
-    measured = task.evaluate("val")
-    demand(isinstance(measured, Evaluation), "an evaluate that gives an Evaluation", measured)
-    alike = (correct is None) == (measured.accuracy is None)
-    demand(alike, "correct answers where it has an accuracy, and only there", (correct, measured.accuracy))
+    check_members(task)
     state = task.state_dict()
-    demand(isinstance(state, dict), "a state_dict that gives a dict", state)
+    demand(isinstance(state, dict), task, "a state_dict that gives a dict", state)
+    state = copy.deepcopy(state)
+    check_loss(task)
+    check_continues(task, state)
+
+
+def demand(kept: bool, task: Any, promise: str, got: Any) -> None:
+    if not kept:
+        name = type(task).__name__
+        raise ValueError(f"the task {name} must have {promise}, got {got!r:.80} (see grokfast.lab.tasks.base.Task)")
+
+
+def check_members(task: Any) -> None:
+    missing = [member for member in MEMBERS if not hasattr(task, member)]
+    demand(not missing, task, ", ".join(MEMBERS), f"none called {', '.join(missing)}")
+    demand(isinstance(task.model, nn.Module), task, "a torch module as its model", task.model)
+    demand(isinstance(task.epoch_steps, int) and task.epoch_steps >= 1, task, "epoch_steps >= 1", task.epoch_steps)
+
+
+def check_loss(task: Any) -> None:
+    """Loss and number of correct answers of a batch, and the same as shares of a split."""
+    batch = task.next_batch()
+    demand(hasattr(batch, "__len__") and len(batch) > 0, task, "batches with a length", batch)
+    found = task.loss(batch)
+    pair = isinstance(found, tuple) and len(found) == 2
+    demand(pair, task, "a loss that gives (loss, number of correct answers)", found)
+    loss, correct = found
+    demand(isinstance(loss, Tensor) and loss.ndim == 0 and loss.requires_grad, task, "a loss with a gradient", loss)
+    demand(is_count(correct, len(batch)), task, f"a whole number of correct answers in [0, {len(batch)}]", correct)
+    measured = task.evaluate("val")
+    demand(isinstance(measured, Evaluation), task, "an evaluate that gives an Evaluation", measured)
+    demand(isinstance(measured.loss, float | int), task, "a plain number as the loss of an evaluation", measured.loss)
+    share = measured.accuracy is None or (isinstance(measured.accuracy, float | int) and 0 <= measured.accuracy <= 1)
+    demand(share, task, "a plain number in [0, 1] as the accuracy of an evaluation", measured.accuracy)
+    alike = (correct is None) == (measured.accuracy is None)
+    demand(alike, task, "correct answers where it has an accuracy, and only there", (correct, measured.accuracy))
+
+
+def is_count(correct: Any, most: int) -> bool:
+    """Whether this is the number of correct answers in a batch; None where there is no such thing."""
+    if correct is None:
+        return True
+    return getattr(correct, "ndim", 0) == 0 and 0 <= float(correct) <= most and float(correct).is_integer()
+
+
+def check_continues(task: Any, state: dict[str, Any]) -> None:
+    """Whether a state decides which batch is next: a run that was killed has those that it would have had."""
+    first, again = (next_loss(task, state) for _ in range(2))
+    same = math.isclose(first, again, rel_tol=1e-4) or math.isnan(first)
+    demand(same, task, "the same next batch after load_state_dict", f"a loss of {first:g}, then of {again:g}")
+
+
+def next_loss(task: Any, state: dict[str, Any]) -> float:
+    """The loss of the batch after a state. What a model draws from the global stream, for dropout say, is the same."""
     task.load_state_dict(state)
+    batch = task.next_batch()
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        return float(task.loss(batch)[0].detach())

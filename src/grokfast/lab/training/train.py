@@ -15,7 +15,7 @@ from grokfast.lab.request import ask, resolve
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.writer import check_unedited, create_run, open_for_writing, run_path
 from grokfast.lab.tasks.base import Task
-from grokfast.lab.tasks.contract import check_contract
+from grokfast.lab.tasks.contract import check_contract, check_members
 from grokfast.lab.tasks.data import check_same_data
 from grokfast.lab.training import parallel
 from grokfast.lab.training.loop import Watcher, run_loop
@@ -130,6 +130,8 @@ def make_task(config: RunConfig) -> Task:
     torch.set_num_threads(loop.threads)  # now: their number also decides how sums over the data are rounded
     keep_freed_memory()
     task = config.task.make(seed=loop.seed, device=loop.device, data_dir=loop.data_dir)
+    if is_own_code(config.task_name):
+        check_members(task)
     if not size.weights:
         check_memory(config, size._replace(weights=sum(p.numel() for p in task.model.parameters())))
     return task
