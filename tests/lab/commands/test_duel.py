@@ -138,6 +138,12 @@ def test_settings_that_do_not_fit_are_refused(
     assert (code != 0, "verdict.json has none of the arms that are tuned" in err) == (True, True)
 
 
+def test_a_range_that_no_arm_has_is_refused(call: Call, tmp_path: Path) -> None:
+    code, _, err = call(*words("--range", "alpha=0.5:0.9", "--duel-dir", str(tmp_path / "new"), arms=["adamw", "adam"]))
+    assert (code != 0, (tmp_path / "new").exists()) == (True, False)
+    assert "alpha" in err
+
+
 def test_an_arm_that_an_earlier_duel_lacks_is_tuned(call: Call, whole: Path, tmp_path: Path) -> None:
     kept = ["--settings", str(whole / "verdict.json"), "--duel-dir", str(tmp_path)]
     out = call(*words(*kept, arms=["adamw", "lion"]))[1]
@@ -151,6 +157,12 @@ def test_another_arm_joins_a_duel_without_training_the_first_again(call: Call, f
     joined = without_clock(call(*words(*where, arms=["adamw", "lion+rowclip"]))[1])
     assert [arm["name"] for arm in joined["arms"]] == ["adamw", "lion+rowclip", "adamw+ema"]
     assert [verdict["arm"] for verdict in joined["verdicts"]] == ["lion+rowclip", "adamw+ema"]
+    fewer = without_clock(call(*words(*where, "--seeds", "2"))[1])
+    assert {arm["name"]: len(arm["steps"]) for arm in fewer["arms"]} == {
+        "adamw": 5,
+        "adamw+ema": 5,
+        "lion+rowclip": 5,
+    }
     assert all(path.stat().st_mtime_ns == at for path, at in before.items())
     assert "row_norm" in joined["arms"][1]["setting"]
     code, _, err = call(*words(*where, "--trials", "6"))

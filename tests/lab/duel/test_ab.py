@@ -60,7 +60,7 @@ def test_an_arm_that_helps_is_checked_by_its_reference_at_the_same_settings() ->
     control = found.results[-1]
     assert (control.name, control.setting["lr"]) == ("plain at the settings of plain+more", 0.1)
     assert "more" not in control.setting
-    assert "plain+more: no difference, 1x faster than plain at the settings of plain+more" in str(found)
+    assert "plain+more: no difference, as fast as plain at the settings of plain+more" in str(found)
 
 
 def test_no_fresh_seed_was_used_for_tuning() -> None:

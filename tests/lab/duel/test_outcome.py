@@ -13,7 +13,7 @@ from tiny import tiny
 from grokfast.lab.commands.cli import main
 from grokfast.lab.compare.seeds import Bound
 from grokfast.lab.duel.arms import control_name, reference_of
-from grokfast.lab.duel.outcome import Result, arm_rows, is_luck, load_outcome, make_result, save_outcome, verdicts
+from grokfast.lab.duel.outcome import Result, arm_rows, load_outcome, make_result, save_outcome, verdicts, word_for
 from grokfast.lab.duel.plan import make_duel, to_json
 from grokfast.lab.report.draw_matplotlib import draw
 from grokfast.lab.report.duels import EDGE, duel_plot, duel_section
@@ -74,8 +74,10 @@ def test_a_control_tells_what_the_settings_give_without_the_filter() -> None:
         ("adamw+ema", control.name),
         (control.name, "adamw"),
     ]
-    assert [is_luck(v, found) for v in found] == [True, False, False]
-    assert not is_luck(found[0], found[:1])  # without a control nothing is known
+    assert [word_for(v, found) for v in found] == ["luck", "no difference", "helps"]
+    assert word_for(found[0], found[:1]) == "helps"  # without a control nothing is known
+    wide = control._replace(steps={seed: Bound(n) for seed, n in enumerate((300, 380, 430, 600, 900))})
+    assert word_for(found[0], list(verdicts([SLOW, FAST, wide]))) == "unclear"
 
 
 def test_an_outcome_is_read_as_it_was_written(tmp_path: Path) -> None:

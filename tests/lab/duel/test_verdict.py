@@ -194,7 +194,7 @@ def test_a_verdict_reads_as_a_sentence() -> None:
     text = sentence(compare(fast, slow), "adamw+ema", "adamw")
     assert text == "adamw+ema hurts, 2x slower than adamw, 95% interval 2 to 2, 10 seeds"
     alike = sentence(compare(fast, fast), "muon", "adamw")
-    assert alike == "muon: no difference, 1x faster than adamw, 95% interval 1x faster to 1x faster, 10 seeds"
+    assert alike == "muon: no difference, as fast as adamw, 95% interval as fast to as fast, 10 seeds"
     unsure = sentence(compare(*draw(random.Random(0), 6, 1.1)), "a", "b")
     assert unsure.startswith("a: not decided")
     assert "more seeds would decide" in unsure

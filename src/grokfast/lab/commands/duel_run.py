@@ -119,7 +119,11 @@ def read_arms(args: argparse.Namespace, duel: Duel) -> list[Contender]:
     if not ranges:
         return arms
     typed = [read_dimensions(arm.request, args.grid, args.range) for arm in arms]
-    return [read_arm(arm.name, duel.base, own) for arm, own in zip(arms, typed, strict=True)]
+    found = [read_arm(arm.name, duel.base, own) for arm, own in zip(arms, typed, strict=True)]
+    used = {knob.name for arm in found for knob in arm.knobs}
+    if unused := [dimension.name for dimension in typed[0] if dimension.name not in used]:
+        raise ValueError(f"{unused[0]} must be a setting of one of the arms, got {' '.join(args.arms)}")
+    return found
 
 
 def load_settings(path: Path, duel: Duel, arms: Sequence[Contender]) -> dict[str, Tuned]:
@@ -187,7 +191,7 @@ def run_fresh(plan: Plan, arm: Contender, tuned: Tuned, args: argparse.Namespace
     spec, best = verdict_spec(plan.duel, arm, tuned.setting, plan.seeds), dict(tuned.setting)
     with Sweep(prepare(spec, arm_folder(plan.folder, arm.name) / "verdict")) as sweep:
         train_all(plan, sweep, f"{arm.name}: fresh seeds", args)
-        runs = [sweep.run(point) for point in spec.points()]
+        runs = load_runs(sweep.runs)  # those of an earlier call with more seeds too
         for point, reason in sweep.tally().failed.items():
             complain(f"failed: {sweep.run(point).name}: {reason}")
     command = command_line(resolve(arm.request.having(**best)))

@@ -112,11 +112,16 @@ def unsteadiness(arm: Result, reference: Result) -> float:
     return max(found)
 
 
-def is_luck(verdict: Verdict, found: Sequence[Verdict]) -> bool:
-    """Whether an arm helps, but no more than its settings do without what it adds."""
+def word_for(verdict: Verdict, found: Sequence[Verdict]) -> str:
+    """The verdict on an arm in the light of its control.
+
+    Its word, but where it helps: "luck" if its settings do as much without what it adds, "unclear" if they may.
+    """
     control = control_name(verdict.reference, verdict.arm)
     beside = next((v for v in found if (v.arm, v.reference, v.by) == (verdict.arm, control, verdict.by)), None)
-    return verdict.word == "helps" and beside is not None and beside.word != "helps"
+    if verdict.word != "helps" or beside is None or beside.word == "helps":
+        return verdict.word
+    return "unclear" if beside.word == "not decided" else "luck"
 
 
 # As JSON ------------------------------------------------------------------------------------------------------------

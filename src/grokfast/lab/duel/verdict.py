@@ -26,6 +26,7 @@ Numbers = Mapping[int, Bound]  # what the run of each seed took
 CONFIDENCE = 0.95
 RESAMPLES = 2000
 MARGIN = 1.1  # ratios nearer to 1 are no difference that matters
+SAME = "as fast"
 LEAST = 5  # seeds: with fewer, arms that are alike are disjoint by chance too often
 POWER = 1.43  # (1.96 + 0.84) / 1.96: how much narrower the interval must be to decide four times out of five
 
@@ -138,7 +139,8 @@ def sentence(found: Comparison, challenger: str, reference: str) -> str:
     if not found.seeds:
         return f"{claim}, as {reference if not found.reference.count else challenger} has no complete run"
     seeds = count_text(found.seeds, "seed") + ("" if found.paired else ", not paired")
-    ratio = f"{ratio_text(found.ratio)} {'than' if known(found.ratio) else 'beside'} {reference}"
+    text = ratio_text(found.ratio)
+    ratio = f"{text} {'as' if text == SAME else 'than' if known(found.ratio) else 'beside'} {reference}"
     sides = {reference: found.reference, challenger: found.challenger}
     never = [name for name, side in sides.items() if side.count and side.censored == side.count]
     lost = f"; no run of {' or '.join(never)} got there" if never else ""
@@ -188,6 +190,8 @@ def known(found: Between) -> bool:
 
 
 def times(ratio: float) -> str:
+    if number(max(ratio, 1 / ratio if ratio else 0.0)) == "1":
+        return SAME
     if ratio >= 1:
         return "infinitely faster" if math.isinf(ratio) else f"{number(ratio)}x faster"
     return f"{number(1 / ratio)}x slower" if ratio else "infinitely slower"

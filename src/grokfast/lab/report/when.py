@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grokfast.lab.duel.arms import REGIMES
-from grokfast.lab.duel.outcome import Result, Verdict, is_luck, verdicts
+from grokfast.lab.duel.outcome import Result, Verdict, verdicts, word_for
 from grokfast.lab.duel.planned import PLANNED, TUNED, Planned
 from grokfast.lab.duel.verdict import interval_text, known, ratio_text, times
 from grokfast.lab.report.markdown import as_markdown, in_shell
@@ -19,7 +19,8 @@ RULES = {
     "hurts": "**Leave it out** for",
     "no difference": "**It makes no difference that matters** for",
     "not decided": "**Not decided**:",
-    "luck": "**Luck of tuning, not the filter** (the same settings do not help less without it):",
+    "luck": "**Luck of tuning, not the filter** (the same settings do as much without it):",
+    "unclear": "**Faster, but not shown to be the filter** (the same settings without it are not clearly slower):",
 }
 BOTH_TUNED = {
     "helps": "the filter still helps",
@@ -27,6 +28,7 @@ BOTH_TUNED = {
     "no difference": "the filter makes no difference that matters",
     "not decided": "it is not decided whether the filter helps",
     "luck": "a gain comes from luck of tuning, not from the filter",
+    "unclear": "a gain is not shown to come from the filter",
 }
 
 Outcome = tuple[dict[str, Any], list[Result]]
@@ -88,7 +90,7 @@ def advice(outcomes: Outcomes) -> list[str]:
     for planned, verdict in found.items():
         if verdict is None:
             continue
-        word = "luck" if is_luck(verdict, list(verdicts(outcomes[planned.name][1]))) else verdict.found.word
+        word = word_for(verdict, list(verdicts(outcomes[planned.name][1])))
         if planned == TUNED:
             said.append(first_advice(verdict, word))
         else:
