@@ -16,7 +16,7 @@ from grokfast.lab.duel.arms import control_name, reference_of
 from grokfast.lab.duel.outcome import Result, arm_rows, load_outcome, make_result, save_outcome, verdicts, word_for
 from grokfast.lab.duel.plan import make_duel, to_json
 from grokfast.lab.report.draw_matplotlib import draw
-from grokfast.lab.report.duels import EDGE, duel_plot, duel_section
+from grokfast.lab.report.duels import CAP, EDGE, duel_plot, duel_section, overview_plot
 from grokfast.lab.request import ask
 
 DUEL = to_json(make_duel(ask("modmul"), "tuned"))
@@ -129,6 +129,24 @@ def test_the_picture_shows_the_share_of_seeds_over_steps_and_seconds(tmp_path: P
     lost = duel_plot(DUEL, [made("adamw", 2000, 2000), FAST]).panels[0].series[0]
     assert set(lost.y) == {0.0}  # an arm that never gets there has a line too
     assert draw([plot], tmp_path / "duel.png").stat().st_size > 1000
+
+
+def test_all_duels_are_drawn_with_their_controls(tmp_path: Path) -> None:
+    control = made(control_name("adamw", "adamw+ema"), 400, 410, 420, 430, 440)
+    never = FAST._replace(steps=dict.fromkeys(range(5), Bound(math.inf, False)))
+    plot = overview_plot({"one": (DUEL, [SLOW, FAST, control]), "two": (DUEL, [FAST._replace(name="adamw"), never])})
+    (panel,) = plot.panels
+    assert panel.rows == ["modmul with everything tuned: adamw+ema"] * 2
+    one, *beside = [each for each in panel.series if each.style == "solid" and each.y[0] > 0.5]
+    assert (one.y, one.x[0] > 1.5) == ([1, 1], True)  # the first duel stands on top
+    assert [each.x for each in beside] == [[1.0, 1.0]]
+    lost = next(each for each in panel.series if each.style == "solid" and each.y[0] == 0)
+    assert lost.x == [1 / CAP, 1 / CAP]
+    assert [each.name for each in panel.series if each.named] == [
+        "beside the optimizer as tuned",
+        "beside the optimizer at the same settings",
+    ]
+    assert draw([plot], tmp_path / "all.png").stat().st_size > 1000
 
 
 def test_one_command_keeps_an_outcome_and_writes_the_page_of_all(

@@ -9,7 +9,7 @@ from pathlib import Path
 from grokfast.lab.commands.common import add_out
 from grokfast.lab.duel.outcome import FILE, load_outcome, load_outcomes
 from grokfast.lab.report.draw_matplotlib import draw
-from grokfast.lab.report.duels import duel_plot, verdicts_page
+from grokfast.lab.report.duels import OVERVIEW, duel_plot, overview_plot, verdicts_page
 from grokfast.lab.runs.directory import RunError
 from grokfast.lab.runs.files import write_atomically
 
@@ -27,7 +27,9 @@ def run(args: argparse.Namespace) -> int:
     found = load_outcomes(args.results)
     figures = args.out.parent / "figures"
     figures.mkdir(parents=True, exist_ok=True)
-    pictures = {name: draw([duel_plot(*outcome)], figures / f"duel-{name}.png") for name, outcome in found.items()}
+    plots = {name: duel_plot(*outcome) for name, outcome in found.items()}
+    plots |= {OVERVIEW: overview_plot(found)} if found else {}
+    pictures = {name: draw([plot], figures / f"duel-{name}.png") for name, plot in plots.items()}
     relative = {name: path.relative_to(args.out.parent) for name, path in pictures.items()}
     write_atomically(args.out, verdicts_page(found, relative).encode())
     print(f"written: {args.out}, {len(found)} duels")

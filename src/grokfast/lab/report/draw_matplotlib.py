@@ -100,6 +100,8 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
             set_ticks(axis)
     if panel.percent:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    if panel.rows:
+        axes.set_yticks(range(len(panel.rows)), panel.rows)
     for note in panel.notes:
         draw_note(axes, note)
 

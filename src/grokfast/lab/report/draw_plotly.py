@@ -75,7 +75,8 @@ def lines(plot: Plot) -> tuple[list[Json], Json]:
         steps = {"tickformat": ",d"} if panel.x == "steps" else LABELS if panel.log_x else {}
         layout[f"xaxis{number}"] = x | {"anchor": f"y{number}"} | few | steps
         labels = {"tickformat": ".0%"} if panel.percent else LABELS if panel.log_y else {}
-        layout[f"yaxis{number}"] = y | {"anchor": f"x{number}"} | labels
+        rows = {"tickvals": list(range(len(panel.rows))), "ticktext": list(panel.rows)} if panel.rows else {}
+        layout[f"yaxis{number}"] = y | {"anchor": f"x{number}"} | labels | rows
         axes = {"xaxis": f"x{number}", "yaxis": f"y{number}"}
         data += [trace | axes for series in panel.series for trace in traces(series, panel)]
         layout["annotations"] += [annotation(note, panel, number) for note in panel.notes]

@@ -63,6 +63,7 @@ class Panel(NamedTuple):
     log_x: bool = True
     log_y: bool = False
     percent: bool = False  # y is a share of 1
+    rows: Sequence[str] = ()  # names at the heights 0, 1, ... instead of numbers
     notes: Sequence[Note] = ()
 
 

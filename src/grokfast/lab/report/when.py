@@ -6,14 +6,19 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grokfast.lab.duel.arms import REGIMES
+from grokfast.lab.duel.arms import REGIMES, control_name, controlled
 from grokfast.lab.duel.outcome import Result, Verdict, verdicts, word_for
 from grokfast.lab.duel.planned import PLANNED, TUNED, Planned
 from grokfast.lab.duel.verdict import interval_text, known, ratio_text, times
 from grokfast.lab.report.markdown import as_markdown, in_shell
 
 NOT_RUN = "not run"
-HEADINGS = ["task", "regime", "arm", "compared with", "by steps", "ratio", "95% interval", "by seconds", "seeds"]
+ALIKE = "at the same settings"  # what stands in this column compares an arm with its control
+HEADINGS = ["task", "regime", "arm", "compared with", "by steps", "ratio", "95% interval", ALIKE, "by seconds", "seeds"]
+NAMES = {"luck": "luck of tuning", "unclear": "helps, cause unclear"}
+READING = f"""A ratio is the median steps of what an arm is compared with, divided by the median steps of the arm. The
+column "{ALIKE}" repeats it for an arm that is faster, against the same optimizer at the settings of the arm, without
+the filter."""
 RULES = {
     "helps": "**Use the filter** for",
     "hurts": "**Leave it out** for",
@@ -44,10 +49,12 @@ def verdict_of(planned: Planned, outcomes: Outcomes) -> Verdict | None:
 def when_section(outcomes: Outcomes) -> str:
     """The table, the advice, and the commands of what is not run."""
     missing = [planned for planned in PLANNED if verdict_of(planned, outcomes) is None]
-    rows = [[p.task, REGIMES[p.regime][1], p.arms[1], p.arms[0], f"**{NOT_RUN}**", "", "", "", "0"] for p in missing]
+    rows = [
+        [p.task, REGIMES[p.regime][1], p.arms[1], p.arms[0], f"**{NOT_RUN}**", "", "", "", "", "0"] for p in missing
+    ]
     lines = [line for name in in_order(outcomes) for line in verdict_lines(*outcomes[name])]
-    parts = ["## When does it help?", "", as_markdown([HEADINGS, *lines, *rows]), ""]
-    parts += [*(f"- {text}" for text in advice(outcomes)), ""]
+    parts = ["## When does it help?", "", *(f"- {text}" for text in advice(outcomes)), ""]
+    parts += [as_markdown([HEADINGS, *lines, *rows]), "", READING, ""]
     commands = in_shell([planned.command for planned in missing])
     return "\n".join([*parts, *(["To run what is missing, in this order:", "", commands, ""] if missing else [])])
 
@@ -59,24 +66,24 @@ def in_order(outcomes: Outcomes) -> list[str]:
 
 
 def verdict_lines(duel: dict[str, Any], results: Sequence[Result]) -> list[list[str]]:
-    """One line for each pair of arms."""
+    """One line for each arm beside its reference."""
     found = list(verdicts(results))
-    words = {(v.arm, v.reference): v.word for v in found if v.by == "seconds"}
-    return [
-        [
-            duel["base"]["task"],
-            REGIMES[duel["regime"]][1],
-            v.arm,
-            v.reference,
-            f"**{v.found.word}**",
-            ratio_text(v.found.ratio),
-            interval_text(v.found),
-            words[v.arm, v.reference],
-            str(v.found.seeds),
-        ]
-        for v in found
-        if v.by == "steps"
-    ]
+    known = {(v.arm, v.reference, v.by): v for v in found}
+    lines: list[list[str]] = []
+    for v, beside in with_controls(results):
+        word = word_for(v, found)
+        line = [v.arm, v.reference, f"**{NAMES.get(word, word)}**", ratio_text(v.found.ratio), interval_text(v.found)]
+        line += ["-" if beside is None else f"{ratio_text(beside.found.ratio)}, {interval_text(beside.found)}"]
+        line += [known[v.arm, v.reference, "seconds"].word, str(v.found.seeds)]
+        lines.append([duel["base"]["task"], REGIMES[duel["regime"]][1], *line])
+    return lines
+
+
+def with_controls(results: Sequence[Result]) -> list[tuple[Verdict, Verdict | None]]:
+    """Each arm beside its reference, by steps, and beside its control where it has one."""
+    known = {(v.arm, v.reference): v for v in verdicts(results) if v.by == "steps"}
+    pairs = [pair for pair in known if not any(map(controlled, pair))]
+    return [(known[pair], known.get((pair[0], control_name(pair[1], pair[0])))) for pair in pairs]
 
 
 # Advice --------------------------------------------------------------------------------------------------------------
