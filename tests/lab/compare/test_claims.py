@@ -168,6 +168,20 @@ def test_losses_are_compared_beyond_their_deviations(tmp_path: Path, matched: fl
     assert f"On QM9 {words}" in verdicts(*runs)
 
 
+def test_runs_that_go_on_are_also_compared_in_the_end(tmp_path: Path) -> None:
+    names = ("Baseline", "Grokfast", "Baseline, decay of Grokfast")
+    late = {"Baseline": 1.0, "Grokfast": 1.0}
+    runs = [
+        made_run(tmp_path, name, seed, [9.0, 9.0 - 5 * (name != "Baseline"), late.get(name, 4.0)])
+        for name in names
+        for seed in (0, 1)
+    ]
+    end = runs[0].rows[1].step
+    said = verdicts(*(run.up_to(end) for run in runs))
+    assert f"The best validation loss after {end:,} steps is 4 (2 seeds) with Grokfast and 9" in said
+    assert "steps it is 1 (2 seeds) with Grokfast and 1 (2 seeds) without." in said
+
+
 def test_where_too_little_was_run_no_cause_is_named(tmp_path: Path) -> None:
     names = ("Baseline", "Grokfast", "Baseline, decay of Grokfast")
     never = [arm(tmp_path, name, None, task="mnist") for name in names]

@@ -42,9 +42,20 @@ def matched_values(tasks: Tasks, task: str) -> Finding | None:
     gain, real = judge_means(fast, base, high=high), judge_means(fast, matched, high=high)
     sizes = [mean.mean or 0.0 for mean in (base, matched, fast)]
     words = cause_of_gain({"imdb": "IMDb", "qm9": "QM9"}[task], gain, real, sizes)
-    values = f"The best validation {what} is {value(fast)} with Grokfast and {value(base)} without"
+    at = f" after {end:,} steps" if (end := arms[0].runs[0].end) else ""
+    values = f"The best validation {what}{at} is {value(fast)} with Grokfast and {value(base)} without"
     same = f"{value(matched)} without a filter at the weight decay of Grokfast, {decay:g}"
-    return Finding(words, f"{values}; it is {same}.", in_short=True)
+    return Finding(words, f"{values}; it is {same}.{in_the_end(arms)}", in_short=True)
+
+
+def in_the_end(arms: Sequence[Arm]) -> str:
+    """What becomes of the runs of the baseline and of Grokfast that go on beyond the step they are compared at."""
+    base, fast = ([Run(run.path) for run in arm.runs if run.end is not None] for arm in arms[:2])
+    if not (base and fast):
+        return ""
+    end, what = base[0].loop["steps"], base[0].measure
+    values = [value(best_mean(whole_runs(runs), what)) for runs in (fast, base)]
+    return f" After {end:,} steps it is {values[0]} with Grokfast and {values[1]} without."
 
 
 def cause_of_gain(name: str, gain: Verdict, real: Verdict, sizes: Sequence[float]) -> str:
@@ -69,4 +80,4 @@ def compared_arms(tasks: Tasks, task: str) -> tuple[Arm, Arm, Arm] | None:
 
 
 def value(found: Mean) -> str:
-    return f"{found.text(3)} ({found.count} seeds)"
+    return f"{found.text(3)} ({found.count} seed{'' if found.count == 1 else 's'})"
