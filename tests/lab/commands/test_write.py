@@ -78,6 +78,10 @@ def test_results_are_a_table_for_each_task_with_arms(tmp_path: Path, call: Call)
     assert "| Grokfast-EMA | 0.005 | > 10 | 910 | > 10 |" in text
     assert "| 10 | every epoch (10 steps) |" in text
     assert (tmp_path / "figures" / "curves-modmul.png").exists()
+    (tmp_path / "figures" / "sweep-old.png").touch()
+    (tmp_path / "figures" / "duel-mine.png").touch()
+    code, _, err = call("results", "--runs-dir", tmp_path / "runs", "-o", tmp_path / "r.md")
+    assert (code, err.count("remove it"), "sweep-old.png is on the page no longer" in err) == (0, 1, True)
 
 
 def test_results_go_into_a_page_between_its_marks(tmp_path: Path, runs_dir: Path, call: Call) -> None:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from grokfast.lab.commands.common import add_level, add_runs_dir, drop_unreadable
+from grokfast.lab.commands.common import add_level, add_runs_dir, complain, drop_unreadable
 from grokfast.lab.compare.evidence import missing, missing_costs
 from grokfast.lab.compare.results import comparable_runs
 from grokfast.lab.compare.seeds import check_level
@@ -48,7 +48,8 @@ def run(args: argparse.Namespace) -> int:
     folders = args.folders or [args.runs_dir]
     runs, costs = load_judged(folders, args.level), load_costs(folders)
     if args.missing:
-        print("\n".join(map(request_line, [*missing(runs), *missing_costs(costs)])))
+        for request in (*missing(runs), *missing_costs(costs)):
+            print(request_line(request))
         return 0
     if not any(find_arm(run.settings) for run in runs):
         raise RunError("there is no complete run of the paper's experiments: grokfast reproduce --list")
@@ -81,6 +82,10 @@ def write_page(runs: list[Run], costs: list[Run], out: Path) -> None:
     write_atomically(out, page_with(plots, runs, costs, out.parent).encode())
     write_atomically(out.with_name("explorer.html"), explorer_page().encode())
     print(f"written: {out}, figures in {folder}")
+    page = out.read_text(encoding="utf-8")
+    for path in sorted(folder.glob("*.png")):
+        if not path.name.startswith("duel-") and path.name not in page:
+            complain(f"{path} is on the page no longer: remove it, unless it is yours")
 
 
 def page_with(plots: Sequence[Picture], runs: list[Run], costs: list[Run], place: Path) -> str:
