@@ -168,7 +168,7 @@ def test_losses_are_compared_beyond_their_deviations(tmp_path: Path, matched: fl
     assert f"On QM9 {words}" in verdicts(*runs)
 
 
-def test_runs_that_go_on_are_also_compared_in_the_end(tmp_path: Path) -> None:
+def test_runs_that_continue_are_also_compared_in_the_end(tmp_path: Path) -> None:
     names = ("Baseline", "Grokfast", "Baseline, decay of Grokfast")
     late = {"Baseline": 1.0, "Grokfast": 1.0}
     runs = [

@@ -49,7 +49,7 @@ def matched_values(tasks: Tasks, task: str) -> Finding | None:
 
 
 def in_the_end(arms: Sequence[Arm]) -> str:
-    """What becomes of the runs of the baseline and of Grokfast that go on beyond the step they are compared at."""
+    """What becomes of the runs of the baseline and of Grokfast that continue beyond the step they are compared at."""
     base, fast = ([Run(run.path) for run in arm.runs if run.end is not None] for arm in arms[:2])
     if not (base and fast):
         return ""
