@@ -149,15 +149,21 @@ def ab(
     for name, (fixed, dimensions) in arms.items():
         best = {**fixed, **dict(tune(runner, name, fixed, dimensions, duel) if dimensions else ())}
         results.append(run_fresh(runner, name, best, duel.fresh(seeds)))
-    known = {result.name: result for result in results}
-    for verdict in [v for v in verdicts(results) if v.by == "steps" and v.word == "helps"]:
-        arm, reference = known[verdict.arm].setting, known[verdict.reference].setting
-        shared = {d.name: arm[d.name] for d in arms[verdict.reference][1] if d.name in arm}
-        control = {**reference, **shared}
-        if adds_to(verdict.arm, verdict.reference) and control != reference:
-            name = control_name(verdict.reference, verdict.arm)
-            results.append(run_fresh(runner, name, control, duel.fresh(seeds)))
+    controls = controls_of(results, {name: [d.name for d in dimensions] for name, (_, dimensions) in arms.items()})
+    results += [run_fresh(runner, name, setting, duel.fresh(seeds)) for name, setting in controls]
     return Findings(results, list(verdicts(results)))
+
+
+def controls_of(results: Sequence[Result], tuned: Mapping[str, Sequence[str]]) -> list[tuple[str, dict[str, Any]]]:
+    """For each arm that beats what it adds to: that at the same settings, unless these are its own anyway."""
+    known = {result.name: result.setting for result in results}
+    found: list[tuple[str, dict[str, Any]]] = []
+    for arm, reference in ((v.arm, v.reference) for v in verdicts(results) if (v.by, v.word) == ("steps", "helps")):
+        shared = {name: known[arm][name] for name in tuned[reference] if name in known[arm]}
+        setting = {**known[reference], **shared}
+        if adds_to(arm, reference) and setting != known[reference]:
+            found.append((control_name(reference, arm), setting))
+    return found
 
 
 def run_fresh(runner: Runner, name: str, setting: dict[str, Any], seeds: Sequence[int]) -> Result:
