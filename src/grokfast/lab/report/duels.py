@@ -45,7 +45,7 @@ def overview_plot(outcomes: Outcomes) -> Plot:
     first = {each.name: each for each in reversed(series)}
     named = [each._replace(named=first[each.name] is each) for each in series]
     equal = Series(NO_ARM, "", [1.0, 1.0], [-0.5, len(rows) - 0.5], "dashed", named=False)
-    words = "times as fast (95% interval over seeds; a line that ends at the edge has no end)"
+    words = f"times as fast (95% interval over seeds; a line that ends at {CAP:g} has no end)"
     panel = Panel(words, "", [equal, *named], rows=rows)
     return Plot(f"duel-{OVERVIEW}", "Is an arm faster with the filter? Right of 1 it is.", [panel])
 
