@@ -38,7 +38,7 @@ def overview_plot(outcomes: Outcomes) -> Plot:
     series: list[Series] = []
     rows: list[str] = []
     for duel, results in (outcomes[name] for name in reversed(in_order(outcomes))):
-        for verdict, control in reversed(with_controls(results)):
+        for verdict, control in reversed(with_controls(list(verdicts(results)))):
             series += interval_series(verdict, len(rows), 0, "beside the optimizer as tuned")
             series += interval_series(control, len(rows) - 0.25, 1, "beside the optimizer at the same settings")
             rows.append(f"{duel_title(duel)}: {verdict.arm}")

@@ -70,7 +70,7 @@ def verdict_lines(duel: dict[str, Any], results: Sequence[Result]) -> list[list[
     found = list(verdicts(results))
     known = {(v.arm, v.reference, v.by): v for v in found}
     lines: list[list[str]] = []
-    for v, beside in with_controls(results):
+    for v, beside in with_controls(found):
         word = word_for(v, found)
         line = [v.arm, v.reference, f"**{NAMES.get(word, word)}**", ratio_text(v.found.ratio), interval_text(v.found)]
         line += ["-" if beside is None else f"{ratio_text(beside.found.ratio)}, {interval_text(beside.found)}"]
@@ -79,9 +79,9 @@ def verdict_lines(duel: dict[str, Any], results: Sequence[Result]) -> list[list[
     return lines
 
 
-def with_controls(results: Sequence[Result]) -> list[tuple[Verdict, Verdict | None]]:
+def with_controls(found: Sequence[Verdict]) -> list[tuple[Verdict, Verdict | None]]:
     """Each arm beside its reference, by steps, and beside its control where it has one."""
-    known = {(v.arm, v.reference): v for v in verdicts(results) if v.by == "steps"}
+    known = {(v.arm, v.reference): v for v in found if v.by == "steps"}
     pairs = [pair for pair in known if not any(map(controlled, pair))]
     return [(known[pair], known.get((pair[0], control_name(pair[1], pair[0])))) for pair in pairs]
 
