@@ -29,7 +29,9 @@ def files_of(revision: str | None) -> list[str]:
 
 
 def text_of(name: str, revision: str | None) -> str:
-    return (ROOT / name).read_text(encoding="utf-8") if revision is None else output("git", "show", f"{revision}:{name}")
+    return (
+        (ROOT / name).read_text(encoding="utf-8") if revision is None else output("git", "show", f"{revision}:{name}")
+    )
 
 
 def output(*command: str) -> str:
@@ -39,7 +41,9 @@ def output(*command: str) -> str:
 def name_of(node: ast.stmt) -> str:
     """What a statement at the top level of a module defines; empty if it is not a class or a plain assignment."""
     match node:
-        case ast.ClassDef(name=name) | ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+        case (
+            ast.ClassDef(name=name) | ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name))
+        ):
             return name
         case _:
             return ""

@@ -1,7 +1,7 @@
 """Keep complete runs in results/: `python tools/keep.py RUNS ... [-o results]`, then `make results`.
 
-Runs that are kept already stay as they are. A run of the same name with other results is refused. Runs that kept weights
-or recorded gradients get their derived tables: paths and distances of the weights, spectra of the gradients.
+Runs that are kept already stay as they are. A run of the same name with other results is refused. Runs that kept
+weights or recorded gradients get their derived tables: paths and distances of the weights, spectra of the gradients.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def main() -> int:
     except RunError as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"added: {len(added)} runs; {len(done) - len(added)} were kept already, {len(found) - len(done)} are not complete")
+    print(f"added {len(added)} runs; kept already: {len(done) - len(added)}; not complete: {len(found) - len(done)}")
     return 0
 
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from grokfast.lab.stats import Spread, Steps, Verdict, spread_of, verdict
 from page_tables import Columns, markdown
 
 from grokfast.lab import stats
 from grokfast.lab.runs.archive import read_csv
-from grokfast.lab.stats import Spread, Steps, Verdict, spread_of, verdict
 
 STEADY = 1.25  # how much the time of a step may vary within an arm; more than that is other work on the machine
 REGIMES = {
@@ -169,7 +169,6 @@ def value_text(value: Any) -> str:
     if isinstance(value, list):
         return " ".join(map(value_text, value))
     return f"{value:.3g}" if isinstance(value, float) else str(value)
-
 
 
 # What templates say of a duel ------------------------------------------------------------------------------------

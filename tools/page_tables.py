@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+from grokfast.lab.report.rows import headline_text, headlines_of, watched_runs, whole_runs
+from grokfast.lab.stats import median_interval, spread_of
+from grokfast.lab.tables import Arm, arms, enumerate_words, mean_text, samples_of, seconds_of, steps_of
+from grokfast.lab.tables import filter_text as describe
 
 from grokfast.lab import paper
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import best, reaches
 from grokfast.lab.settings import experiment_of
-from grokfast.lab.stats import Spread, Steps, median_interval, spread_of
-from grokfast.lab.tables import Arm, arms, seconds_of, steps_of
 
 AFTER = 500  # steps after the first crossing: how often a run is still at the level
 COMPARED_AT = {"imdb": 3_000}  # runs of this task have different lengths; it has overfitted by 2,000
-# Numbers that only one task has, by the task: the column of an evaluation, its heading, what the paper calls it.
-OWN_NUMBERS = {
-    "qm9": [("loss_over_variance", "lowest loss / variance", "loss")],
-    "imdb": [
-        ("batch_accuracy_best", "best accuracy of a batch", "accuracy"),
-        ("batch_loss_best", "lowest loss of a batch", "loss"),
-    ],
-}
 Columns = dict[str, str]  # a row of a table by heading
 
 
@@ -37,71 +32,21 @@ def markdown(rows: Sequence[Columns]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def in_words(texts: Iterable[str]) -> str:
-    """
-    >>> in_words(["lamb", "alpha", "weight decay"])
-    'lamb, alpha and weight decay'
-    """
-    *most, last = texts
-    return f"{', '.join(most)} and {last}" if most else last
-
-
 def number(value: float | None) -> str:
     return "" if value is None else f"{value:g}"
 
 
-def mean_text(values: Iterable[float | None], digits: int = 3) -> str:
-    """Mean and standard deviation (n - 1): the mean to some significant digits, the deviation to as many places.
-
-    >>> mean_text([563.7, 363.7, 763.7], 4), mean_text([999.7]), mean_text([])
-    ('563.7 ± 200.0', '1,000', '')
-    """
-    known = [value for value in values if value is not None]
-    if not known:
-        return ""
-    mean = statistics.fmean(known)
-    deviation = statistics.stdev(known) if len(known) > 1 else 0.0
-    size = max(abs(mean), deviation)
-    if not math.isfinite(size) or size < 1e-6:
-        return f"{mean:.{digits}g}"
-    places = max(0, digits - 1 - math.floor(math.log10(size)))
-    if not deviation:
-        plain = f"{mean:,.{places}f}"
-        return plain.rstrip("0").rstrip(".") if "." in plain else plain
-    places = max(places, -math.floor(math.log10(deviation)))  # so that the deviation has a digit
-    return f"{mean:,.{places}f} ± {deviation:,.{places}f}"
+def short_mean(values: Iterable[float | None]) -> str:
+    return mean_text(values, 3)
 
 
 # Runs ---------------------------------------------------------------------------------------------------------------
 
 
-def by_task(runs: Iterable[Run], *, cut: bool = True) -> dict[str, list[Run]]:
-    """Runs of each task, judged at the level of the task, and cut to one length if they have several."""
-    found: dict[str, list[Run]] = {}
-    for run in runs:
-        end = COMPARED_AT.get(run.task) if cut else None
-        found.setdefault(run.task, []).append(run.up_to(end) if end and run.settings["steps"] > end else run)
-    return {task: at_one_level(members) for task, members in found.items()}
-
-
-def at_one_level(runs: list[Run]) -> list[Run]:
-    """Runs of one task; if they stopped at different levels, all judged at the one of the task."""
-    own = {run.level for run in runs}
-    return runs if len(own) == 1 else [run.judged_at(run.settings["level"]) for run in runs]
-
-
-def spread(arm: Arm, kind: str = "first") -> Spread:
-    return spread_of([steps_of(run, kind) for run in arm.runs])
-
-
-def whole_runs(runs: Sequence[Run]) -> list[Run]:
-    """Runs that did not stop at a level: the others do not show final values."""
-    return [run for run in runs if not run.stopped_at_level]
-
-
-def watched_runs(runs: Sequence[Run]) -> list[Run]:
-    """Runs that were trained beyond the level, if they reached it."""
-    return [run for run in runs if run.settings["extra_steps"] or not run.stopped_at_level]
+def cut(run: Run) -> Run:
+    """A run up to the step at which its task is compared."""
+    end = COMPARED_AT.get(run.task, run.settings["steps"])
+    return run.up_to(end) if run.settings["steps"] > end else run
 
 
 def best_values(runs: Sequence[Run], measure: str) -> list[float]:
@@ -125,7 +70,11 @@ def provenance(arm: Arm) -> Columns:
     """Which seeds, which budget, how often evaluated."""
     budgets = sorted({min(run.settings["steps"], run.end or run.settings["steps"]) for run in arm.runs})
     grids = sorted({grid_text(run) for run in arm.runs})
-    return {"seeds": seeds_text(arm), "budget": in_words(f"{n:,}" for n in budgets), "evaluated": in_words(grids)}
+    return {
+        "seeds": seeds_text(arm),
+        "budget": enumerate_words(f"{n:,}" for n in budgets),
+        "evaluated": enumerate_words(grids),
+    }
 
 
 def seeds_text(arm: Arm) -> str:
@@ -147,7 +96,7 @@ def paper_arms(runs: Iterable[Run], task: str) -> list[Arm]:
     found = {arm.paper.name: arm for arm in arms(runs) if arm.paper is not None}
     missing = [arm.name for arm in paper.arms_of(task) if arm.name not in found]
     if missing:
-        raise ValueError(f"{task} has no run of {in_words(missing)}")
+        raise ValueError(f"{task} has no run of {enumerate_words(missing)}")
     return [found[arm.name] for arm in paper.arms_of(task)]
 
 
@@ -158,32 +107,26 @@ def arm_rows(found: Sequence[Arm]) -> list[Columns]:
 
 def arm_columns(arm: Arm, others: Sequence[Arm]) -> Columns:
     run, whole, published = arm.runs[0], whole_runs(arm.runs), arm.paper
-    own = OWN_NUMBERS.get(run.task, [])
-    elsewhere = {name for _, _, name in own}  # the paper's number stands beside the task's own
+    own = headlines_of(run.task)
+    elsewhere = {headline.published for headline in own}  # the paper's number is next to the task's own
     columns = {
         "arm": published.name,
         "weight decay": f"{run.settings['weight_decay']:g}",
-        f"steps to {run.level:g}": str(spread(arm)),
+        f"steps to {run.level:g}": str(arm.steps()),
         "paper: steps": published.steps_text if published.where else "",
         "there in the next 500 steps": held_text(arm.runs),
         "for good": str(spread_of([steps_of(run, "stable") for run in watched_runs(arm.runs)])),
-        "final accuracy": mean_text(run.rows[-1].val_accuracy for run in whole),
-        "best accuracy": mean_text(best_values(arm.runs, "accuracy")),
+        "final accuracy": short_mean(run.rows[-1].val_accuracy for run in whole),
+        "best accuracy": short_mean(best_values(arm.runs, "accuracy")),
         "paper: accuracy": "" if "accuracy" in elsewhere else number(published.accuracy),
-        "best loss": mean_text(best_values(arm.runs, "loss")),
+        "best loss": short_mean(best_values(arm.runs, "loss")),
         "paper: loss": "" if "loss" in elsewhere else number(published.loss),
         f"steps to the baseline's best {run.measure}": steps_to_best_of(arm, others),
     }
-    for column, words, name in own:
-        columns |= {words: own_number(whole, column, name), f"paper: {words}": number(getattr(published, name))}
+    for headline in own:
+        columns[headline.words] = headline_text(whole, headline)
+        columns[f"paper: {headline.words}"] = number(getattr(published, headline.published))
     return columns
-
-
-def own_number(runs: Sequence[Run], column: str, name: str) -> str:
-    """The best value of what only this task measures, over seeds."""
-    pick: Callable[..., float | None] = max if name == "accuracy" else min
-    values = ([(row.more or {}).get(column) for row in run.rows] for run in runs)
-    return mean_text(pick((v for v in known if v is not None), default=None) for known in values)
 
 
 def steps_to_best_of(arm: Arm, others: Sequence[Arm]) -> str:
@@ -211,7 +154,7 @@ def summary_rows(tasks: Mapping[str, Sequence[Run]], tuned: Arm, tuned_name: str
             "weight decay": f"{arm.runs[0].settings['weight_decay']:g}",
             "runs": str(len(arm.runs)),
             "number": f"steps to {arm.runs[0].level:g}",
-            "measured": str(spread(arm)),
+            "measured": str(arm.steps()),
             "paper": published,
         }
         for name, arm, published in shown
@@ -230,14 +173,14 @@ def control_row(optimizer: Mapping[str, Any], found: Mapping[str, Arm]) -> Colum
         "weight decay": f"{optimizer['weight_decay']:g}",
         "learning rate": f"{optimizer['lr']:g}",
         **{name: control_cell(arm) for name, arm in found.items()},
-        "budget": in_words(f"{steps:,}" for steps in budgets),
-        "evaluated": in_words(sorted({columns["evaluated"] for columns in provenances})),
+        "budget": enumerate_words(f"{steps:,}" for steps in budgets),
+        "evaluated": enumerate_words(sorted({columns["evaluated"] for columns in provenances})),
     }
 
 
 def control_cell(arm: Arm) -> str:
     held = held_text(arm.runs)
-    return f"{spread(arm)}{f', then {held}' if held else ''}; seeds {seeds_text(arm)}"
+    return f"{arm.steps()}{f', then {held}' if held else ''}; seeds {seeds_text(arm)}"
 
 
 def ablation_rows(found: Sequence[Arm]) -> list[Columns]:
@@ -247,8 +190,8 @@ def ablation_rows(found: Sequence[Arm]) -> list[Columns]:
             "filter": filter_text(arm.runs[0].settings),
             "weight decay": f"{arm.runs[0].settings['weight_decay']:g}",
             "learning rate": f"{arm.runs[0].settings['lr']:g}",
-            "steps to the level": str(spread(arm)),
-            "best accuracy": mean_text(best_values(arm.runs, "accuracy")),
+            "steps to the level": str(arm.steps()),
+            "best accuracy": short_mean(best_values(arm.runs, "accuracy")),
             **provenance(arm),
         }
         for arm in found
@@ -260,15 +203,10 @@ def ablation_rows(found: Sequence[Arm]) -> list[Columns]:
 
 
 def filter_text(settings: Mapping[str, Any]) -> str:
-    """The filter of a run, and from when it filters: one of the paper's, as its tables and ours name them."""
-    kind, start = settings["filter"], settings["two_stage"]
-    if kind is None:
-        return "no filter"
-    names = {"ema": ("alpha", "lamb"), "ma": ("window_size", "lamb")}[kind]
-    parts = [kind.upper(), *(f"{name.replace('_', ' ')} {settings[name]:g}" for name in names)]
-    parts += ["slow only"] if settings["slow_only"] else []
+    """The filter of a run, and from when it filters."""
+    start = settings["two_stage"]
     when = "" if start is None else ", once saturated" if start == "auto" else f", from step {start:,}"
-    return ", ".join(parts) + when
+    return describe(dict(settings)) + when
 
 
 # Costs and distances --------------------------------------------------------------------------------------------------
@@ -278,18 +216,18 @@ def cost_row(arm: Arm, judged: Arm) -> Columns:
     """Time and memory of a run with nothing else on the machine; the steps to the level are those of `judged`."""
     run, published = arm.runs[0], arm.paper
     latency = 1e3 * run.rows[-1].seconds / run.rows[-1].step
-    steps = spread(judged).median
+    steps = judged.steps().median
     memory, state = (run.summary[key] / 2**20 for key in ("peak_memory_bytes", "filter_bytes"))
     return {
         "task": run.task,
         "arm": published.name,
-        "ms per step": mean_text([latency]),
-        "paper: ms per step": mean_text([1e3 * published.step_seconds]),
-        "seconds to the level": ("" if steps.exact else "> ") + mean_text([steps.value * latency / 1e3]),
-        "paper: seconds": mean_text([published.seconds]),
-        "peak memory, MB": mean_text([memory]),
-        "paper: memory, MB": mean_text([published.memory_mb]),
-        "filter's state, MB": mean_text([state or None]),
+        "ms per step": short_mean([latency]),
+        "paper: ms per step": short_mean([1e3 * published.step_seconds]),
+        "seconds to the level": ("" if steps.exact else "> ") + short_mean([steps.value * latency / 1e3]),
+        "paper: seconds": short_mean([published.seconds]),
+        "peak memory, MB": short_mean([memory]),
+        "paper: memory, MB": short_mean([published.memory_mb]),
+        "filter's state, MB": short_mean([state or None]),
     }
 
 
@@ -321,10 +259,10 @@ def distance_row(arm: Arm) -> Columns:
     sides = "AB", "BC", "AC"
     columns = {"arm": f"{arm.paper.name}, {len(found)} seeds"}
     for i, side in enumerate(sides):
-        columns[f"{side}, l2"] = f"{mean_text([each[i] for each in found], 4)} (n = {len(found)})"
+        columns[f"{side}, l2"] = f"{mean_text([each[i] for each in found])} (n = {len(found)})"
     for i, side in enumerate(sides):
         squares = [each.mean_squares[i] for each in found]
-        columns[f"{side}, 1000 x mean square"] = f"{mean_text(squares, 4)} (n = {len(found)})"
+        columns[f"{side}, 1000 x mean square"] = f"{mean_text(squares)} (n = {len(found)})"
     for side, (mean, deviation) in zip(sides, arm.paper.distances, strict=False):
         columns[f"{side}, paper"] = f"{mean:g} ± {deviation:g}"
     return columns
@@ -373,7 +311,7 @@ def find_entries(runs: Iterable[Run]) -> list[Entry]:
         key = experiment_of({**settings, "operation": "multiply", "fast": True})
         found.setdefault(key, {})[settings["operation"]] = arm
     entries = [Entry(each) for each in found.values() if "multiply" in each]
-    return sorted(entries, key=lambda entry: spread(entry.arms["multiply"]).order)
+    return sorted(entries, key=lambda entry: entry.arms["multiply"].steps().order)
 
 
 def counts(run: Run) -> bool:
@@ -396,9 +334,11 @@ def entry_name(settings: Mapping[str, Any]) -> str:
 def entry_row(place: int, entry: Entry) -> Columns:
     runs = entry.arms["multiply"].runs
     interval = median_interval([steps_of(run) for run in runs])
-    medians = {operation: spread(arm).median for operation, arm in entry.arms.items()}
+    medians = {operation: arm.steps().median for operation, arm in entry.arms.items()}
     others = [
-        f"{o} {medians[o]} ({count_text(len(entry.arms[o].runs), 'seed')})" for o in sorted(medians) if o not in OPERATIONS
+        f"{o} {medians[o]} ({count_text(len(entry.arms[o].runs), 'seed')})"
+        for o in sorted(medians)
+        if o not in OPERATIONS
     ]
     return {
         "place": str(place),
@@ -413,24 +353,19 @@ def entry_row(place: int, entry: Entry) -> Columns:
     }
 
 
-def samples_of(run: Run) -> Steps:
-    """How many training examples a run has seen when it first reaches its level."""
-    steps = steps_of(run)
-    if math.isinf(steps.value):
-        return steps
-    return steps._replace(value=max(row.samples for row in run.rows if row.step <= steps.value))
-
-
 def missing_text(entry: Entry) -> str:
     counts = {o: len(entry.arms[o].runs) if o in entry.arms else 0 for o in OPERATIONS}
     wanted = ", ".join(f"{FEWEST - count} more of {o}" for o, count in counts.items() if count < FEWEST)
-    steps = spread(entry.arms["multiply"])
+    steps = entry.arms["multiply"].steps()
     return f"{steps.median} steps on multiply, {count_text(steps.count, 'seed')}; it needs {wanted}"
 
 
 def reported_rows() -> list[Columns]:
     """What others report on the same task."""
-    operations = [*OPERATIONS, *dict.fromkeys(o for _, steps, _ in paper.REPORTED for o in steps if o not in OPERATIONS)]
+    operations = [
+        *OPERATIONS,
+        *dict.fromkeys(o for _, steps, _ in paper.REPORTED for o in steps if o not in OPERATIONS),
+    ]
     return [
         {"method": method, **{o: f"{steps[o]:,}" if o in steps else "" for o in operations}, "reported": note}
         for method, steps, note in paper.REPORTED

@@ -1,8 +1,8 @@
-"""Write our pages from results/: `python tools/pages.py [PAGE ...] [--check]`.
+"""Write our pages from results/: `python tools/pages.py [PAGE ...]`.
 
-People write the sentences in docs/templates/. Numbers come in by slots, `{{ taken(ma) }}`, and a claim has the condition
-that it rests on beside it, `{% require verdict(ma, baseline) == "faster" %}`. If a condition is no longer true, nothing
-is written and the line of the template is named: then a person rewrites the sentence.
+People write the sentences in docs/templates/. Numbers come in by slots, `{{ taken(ma) }}`, and a claim has the
+condition that it rests on beside it, `{% require verdict(ma, baseline) == "faster" %}`. If a condition is no longer
+true, nothing is written and the line of the template is named: then a person rewrites the sentence.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import functools
 import re
+import shlex
 import sys
 import textwrap
 from pathlib import Path
@@ -18,15 +19,15 @@ from typing import Any
 import jinja2
 import page_duels
 import page_tables as tables
+from grokfast.lab.tables import Arm, arms, by_task, steps_of
 from jinja2 import nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
-from page_tables import markdown, spread
+from page_tables import markdown
 
 from grokfast.lab import paper, stats
 from grokfast.lab.runs.archive import read_tables
-from grokfast.lab.settings import command_line, experiment_of, resolve
-from grokfast.lab.tables import Arm, arms, steps_of
+from grokfast.lab.settings import experiment_of, flag_words, resolve, unusual
 
 ROOT = Path(__file__).parents[1]
 RESULTS, TEMPLATES = ROOT / "results", ROOT / "docs" / "templates"
@@ -51,7 +52,7 @@ class ClaimError(Exception):
 class Require(Extension):
     """`{% require CONDITION %}`: the text around it is true only if the condition is."""
 
-    tags = {"require"}  # noqa: RUF012  Jinja wants a set of the class
+    tags = {"require"}
 
     def parse(self, parser: Parser) -> nodes.Node:
         line = next(parser.stream).lineno
@@ -109,7 +110,7 @@ def put_between(text: str, block: str) -> str:
 
 def taken(arm: Arm, kind: str = "first") -> str:
     """How many steps an arm takes to its level, with range and seeds."""
-    found = spread(arm, kind)
+    found = arm.steps(kind)
     seeds = tables.count_text(found.count, "seed")
     if found.count == 1 or found.low == found.high:
         return f"{more_than(found.median)} steps ({seeds})"
@@ -122,12 +123,12 @@ def more_than(steps: stats.Steps) -> str:
 
 def steps(arm: Arm, kind: str = "first") -> str:
     """The median steps of an arm to its level."""
-    return more_than(spread(arm, kind).median)
+    return more_than(arm.steps(kind).median)
 
 
 def times(slow: Arm, fast: Arm) -> str:
     """How many times as many steps one arm takes as another, by their medians."""
-    ratio = spread(slow).median.value / spread(fast).median.value
+    ratio = slow.steps().median.value / fast.steps().median.value
     return f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.1f}"
 
 
@@ -145,12 +146,12 @@ def held(arm: Arm) -> str:
 def best(arm: Arm, measure: str) -> str:
     """The best validation accuracy or loss of its runs, over seeds."""
     values = tables.best_values(arm.runs, measure)
-    return f"{tables.mean_text(values)} ({tables.count_text(len(values), 'seed')})"
+    return f"{tables.short_mean(values)} ({tables.count_text(len(values), 'seed')})"
 
 
 def distance(arm: Arm) -> str:
     """The l2 distance from the initial weights to the end, over seeds."""
-    return tables.mean_text(tables.distances_of(run).ac for run in arm.runs)
+    return tables.short_mean(tables.distances_of(run).ac for run in arm.runs)
 
 
 def share_on_axes(*found: Arm) -> str:
@@ -172,8 +173,10 @@ def without_filter(kind: str) -> dict[str, Any]:
 
 def entry_command(entry: tables.Entry) -> str:
     """The command that trains an entry with the first fresh seed."""
-    # The usual number of threads depends on the machine, and the page must not.
-    return command_line({**entry.settings, "seed": tables.TUNING_SEED + 1})
+    given = unusual({**entry.settings, "seed": tables.TUNING_SEED + 1})
+    # The usual device and number of threads depend on the machine, and the page must not.
+    given = {name: value for name, value in given.items() if name != "device"} | {"threads": entry.settings["threads"]}
+    return shlex.join(["grokfast", "train", "modmul", *flag_words(given)])
 
 
 class Evidence:
@@ -188,7 +191,7 @@ class Evidence:
 
     @functools.cached_property
     def tasks(self) -> dict[str, list[Any]]:
-        return tables.by_task(self.runs)
+        return by_task(map(tables.cut, self.runs))
 
     @functools.cached_property
     def arms(self) -> dict[str, Arm]:
@@ -249,7 +252,7 @@ class Evidence:
 
     @functools.cached_property
     def _costs(self) -> list[Arm]:
-        found = tables.by_task(read_tables(self.folder / "costs"))
+        found = by_task(read_tables(self.folder / "costs"))
         return [arm for task in ("modmul", "mnist", "qm9", "imdb") for arm in arms(found[task])]
 
     def distance_table(self) -> str:
@@ -286,10 +289,12 @@ class Evidence:
 def functions_of(evidence: Evidence) -> dict[str, Any]:
     """Everything that a template can call."""
     methods = [name for name in dir(Evidence) if not name.startswith("_") and callable(getattr(Evidence, name))]
-    texts = [taken, steps, times, verdict, held, best, distance, share_on_axes, steps_of_seed, without_filter, spread]
+    texts = [taken, steps, times, verdict, held, best, distance, share_on_axes, steps_of_seed, without_filter]
     texts += [tables.missing_text, entry_command, *page_duels.TEXTS]
     found: dict[str, Any] = {name: getattr(evidence, name) for name in methods}
-    return found | {text.__name__: text for text in texts} | {"reported_table": lambda: markdown(tables.reported_rows())}
+    return (
+        found | {text.__name__: text for text in texts} | {"reported_table": lambda: markdown(tables.reported_rows())}
+    )
 
 
 # Command ------------------------------------------------------------------------------------------------------------

@@ -7,29 +7,29 @@
     gains.parquet     the filter's gain in power, measured and in theory, a row per frequency
     SHA256SUMS        a digest of each file; reading checks it
 
-A cell of a .csv is empty if the run has no such setting. Text is plain, everything else is JSON: null, true, [0.9, 0.98].
+A cell of a .csv is empty if the run has no such setting. Text is plain, everything else is JSON: null, [0.9, 0.98].
 """
 
 from __future__ import annotations
 
 import csv
-import hashlib
+import functools
 import io
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grokfast.lab.runs.directory import Run, RunError
-from grokfast.lab.runs.files import write_atomically
+from grokfast.lab.runs.directory import KEPT, Run, RunError
+from grokfast.lab.runs.files import sha256, write_atomically
 from grokfast.lab.runs.metrics import Row, crossings, shorten
 
 if TYPE_CHECKING:
     import polars as pl
 
 RUNS, CURVES, WEIGHTS, SPECTRA, GAINS, SUMS = (
-    "runs.csv",
+    KEPT,
     "curves.parquet",
     "weights.csv",
     "spectra.parquet",
@@ -48,7 +48,7 @@ Line = Mapping[str, Any]  # a row of a .csv by column
 
 
 def read_tables(folder: Path) -> list[Run]:
-    """The runs of a folder of tables, in the order of their names; RunError names a file that does not fit its digest."""
+    """The runs of a folder of tables, by name; RunError names a file that does not fit its digest."""
     import polars as pl
 
     curves = pl.read_parquet(io.BytesIO(read_checked(folder / CURVES))).partition_by("name", as_dict=True)
@@ -56,9 +56,9 @@ def read_tables(folder: Path) -> list[Run]:
     found: list[Run] = []
     for line in read_csv(folder / RUNS):
         name, experiment, parts = line["name"], line["experiment"], split(line)
-        rows = lazily(curves[name,]) if (name,) in curves else []
+        rows = functools.cache(functools.partial(rows_of, curves[name,]))  # most readers need few of them
         tables = derived.get(name, {})
-        found.append(Run.of_table(folder / name, parts["settings"], experiment, rows, parts["summary"], parts["environment"], tables))
+        found.append(Run.from_table(folder / name, experiment=experiment, rows=rows, tables=tables, **parts))
     return found
 
 
@@ -69,7 +69,7 @@ def read_checked(path: Path) -> bytes:
     known = {name: digest for digest, name in (line.split(maxsplit=1) for line in lines)}
     if path.name not in known:
         raise RunError(f"{path} must have its digest in {sums}, got none")
-    if hashlib.sha256(content).hexdigest() != known[path.name]:
+    if sha256(content) != known[path.name]:
         raise RunError(f"{path} was changed: it does not fit its digest in {sums}")
     return content
 
@@ -109,9 +109,8 @@ def split(line: Line) -> dict[str, dict[str, Any]]:
     return found
 
 
-def lazily(curve: pl.DataFrame) -> Callable[[], list[Row]]:
-    """The rows of a curve, made when they are asked for: most readers need few of them."""
-    return lambda: [to_row(line) for line in curve.iter_rows(named=True)]
+def rows_of(curve: pl.DataFrame) -> list[Row]:
+    return [to_row(line) for line in curve.iter_rows(named=True)]
 
 
 def to_row(line: Line) -> Row:
@@ -183,23 +182,33 @@ def write_tables(runs: Sequence[Run], folder: Path) -> None:
 def seal(folder: Path) -> None:
     """Write the digests of all files of a folder of tables."""
     files = sorted(path for path in folder.iterdir() if path.suffix in (".csv", ".parquet"))
-    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
+    lines = [f"{sha256(path.read_bytes())}  {path.name}\n" for path in files]
     write_atomically(folder / SUMS, "".join(lines).encode())
 
 
 def write_csv(path: Path, lines: Sequence[Line]) -> None:
-    """Write rows as a .csv; the columns of runs.csv are in the order settings, summary, environment."""
-    columns = sorted(dict.fromkeys(key for line in lines for key in line), key=column_group)
+    """Write rows by column as a .csv; a cell is empty if a row has no such column."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer = csv.DictWriter(text, merge_columns(lines), lineterminator="\n")
     writer.writeheader()
     writer.writerows({key: to_cell(value) for key, value in line.items()} for line in lines)
     write_atomically(path, text.getvalue().encode())
 
 
-def column_group(name: str) -> int:
-    """Where a column of runs.csv stands: settings, then the summary, then the environment."""
-    return next((i for i, part in enumerate(PARTS, 1) if name.startswith(f"{part}.")), 0)
+def merge_columns(lines: Iterable[Line]) -> list[str]:
+    """All columns, each after the one that it follows in its row: so the settings of filters stay in their place.
+
+    >>> merge_columns([{"filter": None, "lr": 1}, {"filter": "ema", "alpha": 0.9, "lr": 1}])
+    ['filter', 'alpha', 'lr']
+    """
+    columns: list[str] = []
+    for line in lines:
+        place = 0
+        for key in line:
+            if key not in columns:
+                columns.insert(place, key)
+            place = columns.index(key) + 1
+    return columns
 
 
 def to_cell(value: Any) -> str:
@@ -249,7 +258,9 @@ def curve_of(run: Run) -> pl.DataFrame:
     same = crossings(few, run.level, run.measure) == crossings(run.rows, run.level, run.measure)
     lines = [to_curve_line(row) for row in (few if same else run.rows)]
     kinds = {name: pl.Int64 if name in ("step", "samples") else pl.Float64 for line in lines[:1] for name in line}
-    return pl.DataFrame(lines, schema_overrides=kinds, infer_schema_length=None).select(pl.lit(run.name).alias("name"), pl.all())
+    return pl.DataFrame(lines, schema_overrides=kinds, infer_schema_length=None).select(
+        pl.lit(run.name).alias("name"), pl.all()
+    )
 
 
 def to_curve_line(row: Row) -> dict[str, float | int | None]:
