@@ -52,7 +52,7 @@ RATES = ("level", "lr", "decay", "beta1", "beta2", "eps", "clip", "alpha", "lamb
 
 
 class _Settings(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int) for name in COUNTS] + [(name, ctypes.c_float) for name in RATES]  # noqa: RUF012
+    _fields_ = [(name, ctypes.c_int) for name in COUNTS] + [(name, ctypes.c_float) for name in RATES]
 
 
 class Curve(NamedTuple):
@@ -68,7 +68,7 @@ class Curve(NamedTuple):
 
 
 def train(seed: int, **given: Any) -> Curve:
-    """Train one run. Settings are named as for `grokfast train addition`; `average` is the decay of averaged weights."""
+    """Train one run. Settings have the names of `grokfast train addition`; `average`: decay of averaged weights."""
     if unknown := set(given) - set(USUAL):
         raise ValueError(f"settings must be among {', '.join(USUAL)}, got {', '.join(sorted(unknown))}")
     s = {**USUAL, **given}
