@@ -30,6 +30,7 @@ from grokfast.lab.stats import (
     first_crossing,
     held_crossing,
     interval_text,
+    median_interval,
     sentence,
     shift_interval,
     spread_of,
@@ -112,6 +113,23 @@ def test_one_run_that_never_crosses_does_not_move_the_median_of_the_others() -> 
     assert spread_of([*exact(100, 200, 300, 400), NEVER]).median == Steps(300)
     assert spread_of([*exact(100, 200), NEVER, NEVER, NEVER]).median == NEVER
     assert spread_of([]).count == 0
+
+
+@pytest.mark.parametrize("count", [6, 10, 25])
+def test_the_interval_of_a_median_covers_it(count: int) -> None:
+    source = random.Random(count)
+    inside = 0
+    for _ in range(2000):
+        low, high = median_interval(exact(*[source.expovariate(1.0) for _ in range(count)]))
+        inside += low.value <= math.log(2) <= high.value
+    assert 0.94 <= inside / 2000 <= 0.99
+
+
+def test_the_interval_of_a_median_is_open_if_too_many_runs_are_censored() -> None:
+    low, high = median_interval([*exact(100, 200, 300, 400, 500), *[Steps(900, False)] * 3])
+    assert (low, high) == (Steps(100), Steps(900, False))
+    assert median_interval(exact(3, 1, 2)) == (Steps(1), Steps(3))
+    assert median_interval([]) == (Steps(0.0, False), NEVER)
 
 
 # The interval -------------------------------------------------------------------------------------------------------
