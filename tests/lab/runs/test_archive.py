@@ -1,120 +1,150 @@
+"""Runs as tables: what is written is read back, a changed file is refused, and rounding moves no crossing."""
+
 from __future__ import annotations
 
 import math
-import random
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made import row, write_run
 from tiny import tiny
 
 from grokfast.lab import Run, load_runs
-from grokfast.lab.commands.cli import main
-from grokfast.lab.runs.archive import DIGITS, archive_run, read_table
-from grokfast.lab.runs.directory import RunError
-from grokfast.lab.runs.metrics import Row, pack_rows, shorten, unpack_rows
-from grokfast.lab.training.loop import Watcher
-from grokfast.lab.training.train import train
+from grokfast.lab.runs.archive import DIGITS, merge_columns, read_tables, write_csv, write_tables
+from grokfast.lab.runs.directory import RunError, find_run
+from grokfast.lab.runs.metrics import Row, shorten
+
+ROWS = [row(10, 2 / 3, 0.25), row(20, 1e-9, 0.96), row(30, 0.1, 0.97)]
+TABLES: dict[str, dict[str, Any]] = {
+    "weights": {
+        "parameters": 12,
+        "bc": 1.5,
+        "steps": [0, 500, 900],
+        "moved": [0.0, 2.5, 3.0],
+        "axes_of": "base",
+        "points": [[0.0, 0.0], [1.0, -1.0], [2.0, 0.5]],
+    },
+    "spectra": {
+        "phases": {
+            "whole run": {"start": 0, "stop": 64, "segment": 8, "before": [1.0, 2.0], "after": [3.0, 4.0]},
+            "after grokking": {"start": 32, "stop": 64, "segment": 4, "before": [1.0], "after": [3.0]},
+        },
+        "gain": {"frequency": [0.1, 0.2], "measured": [1.0, 2.0], "theory": [1.0, 1.5]},
+    },
+}
 
 
-def test_an_archived_run_reads_like_the_run(tmp_path: Path) -> None:
-    config = tiny(filter="ema", data_dir=str(tmp_path))
-    run, _ = train(config, tmp_path / "runs", command=["grokfast", "train", "--runs-dir", str(tmp_path)])
-    assert archive_run(run, tmp_path / "results") == "archived"
-    slim = Run(tmp_path / "results" / run.name)
-    assert (slim.name, slim.summary, slim.status) == (run.name, run.summary, "complete")
-    assert slim.rows == [Row(*(shorten(value, DIGITS) for value in row)) for row in run.rows]
-    assert slim.crossing() == run.crossing()
-    assert sorted(path.name for path in slim.path.iterdir()) == [
-        "config.json",
-        "environment.json",
-        "metrics.xz",
-        "summary.json",
+def rounded(rows: list[Row]) -> list[Row]:
+    return [Row(*(shorten(value, DIGITS) for value in each)) for each in rows]
+
+
+def test_kept_runs_read_like_the_runs(tmp_path: Path) -> None:
+    plain = write_run(tmp_path / "runs", tiny(until=0.95), ROWS)
+    filtered = write_run(tmp_path / "runs", tiny(filter="ma", seed=1, betas=(0.5, 0.9), two_stage="auto"), ROWS)
+    filtered.tables |= TABLES
+    write_tables([plain, filtered], tmp_path / "kept")
+    kept = {run.name: run for run in load_runs(tmp_path / "kept")}
+    assert sorted(kept) == sorted([plain.name, filtered.name])
+    for run in (plain, filtered):
+        found = kept[run.name]
+        assert list(found.settings.items()) == list(run.settings.items())  # in the same order
+        assert (found.experiment, found.summary, found.status) == (run.experiment, run.summary, "complete")
+        assert (found.rows, found.tables) == (rounded(run.rows), run.tables)
+        assert {k: found.crossing(k) for k in ("first", "stable", "train")} == {
+            k: run.crossing(k) for k in ("first", "stable", "train")
+        }
+    assert find_run(plain.name[-8:], tmp_path / "kept").seed == 0
+
+
+def test_what_is_missing_or_not_finite_is_kept(tmp_path: Path) -> None:
+    rows = [
+        row(10, math.nan, None)._replace(more={"batch_loss": 2 / 3}),
+        row(25, 1.0, None)._replace(slow_norm=0.1, samples=77),
     ]
-    assert [found.name for found in load_runs(tmp_path / "results")] == [run.name]
-    assert not any(str(tmp_path) in path.read_text() for path in slim.path.glob("*.json"))
+    write_tables([write_run(tmp_path / "runs", tiny(), rows)], tmp_path)
+    (run,) = read_tables(tmp_path)
+    assert math.isnan(run.rows[0].train_loss)
+    assert (run.rows[0].val_accuracy, run.rows[0].more) == (None, {"batch_loss": 0.66667})
+    assert (run.rows[1].slow_norm, run.rows[1].samples, run.rows[1].more) == (0.1, 77, None)
 
 
 def test_rounding_never_moves_a_crossing(tmp_path: Path) -> None:
-    config = tiny(until=0.95, steps=30, eval_every=10)
-    run = write_run(tmp_path, config, [row(10, 1.0, 0.949999), row(20, 1.0, 0.96), row(30, 1.0, 0.97)])
-    archive_run(run, tmp_path / "results")
-    slim = Run(tmp_path / "results" / run.name)
-    assert slim.crossing().step == run.crossing().step == 20
-    assert slim.rows[0].val_accuracy == 0.949999
+    rows = [row(10, 1.0, 0.949999), row(20, 1.0, 0.96), row(30, 1.0, 0.97)]
+    write_tables([write_run(tmp_path / "runs", tiny(until=0.95), rows)], tmp_path)
+    (run,) = read_tables(tmp_path)
+    assert run.crossing().step == 20
+    assert run.rows[0].val_accuracy == 0.949999
 
 
-def test_archiving_twice_gives_the_same_bytes_and_overwrites_nothing(tmp_path: Path) -> None:
-    run, _ = train(tiny(), tmp_path / "runs")
-    first, second, third = (tmp_path / name / run.name for name in "abc")
-    outcomes = [archive_run(run, first.parent), archive_run(run, second.parent), archive_run(Run(first), third.parent)]
-    assert outcomes == ["archived"] * 3
-    for copy in (second, third):
-        assert all((copy / path.name).read_bytes() == path.read_bytes() for path in first.iterdir())
-    (first / "summary.json").write_text("{}")
-    assert archive_run(run, first.parent) == "there already"
-    assert (first / "summary.json").read_text() == "{}"
+def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / "runs", tiny(seed=seed), ROWS) for seed in (0, 1)]
+    write_tables(runs, tmp_path / "a")
+    write_tables(runs[::-1], tmp_path / "b")
+    write_tables(read_tables(tmp_path / "a"), tmp_path / "c")
+    for other in ("b", "c"):
+        assert all(
+            (tmp_path / other / path.name).read_bytes() == path.read_bytes() for path in (tmp_path / "a").iterdir()
+        )
 
 
-def test_a_copy_gets_the_tables_it_lacks_and_nothing_else(tmp_path: Path) -> None:
-    run, _ = train(tiny(), tmp_path / "runs")
-    archive_run(run, tmp_path)
-    copy = Run(tmp_path / run.name)
-    before = (copy.path / "metrics.xz").stat().st_mtime_ns
-    assert archive_run(run, tmp_path, {"weights.json": {"moved": [0.0, 1.5]}}) == "completed"
-    assert read_table(copy, "weights.json") == {"moved": [0.0, 1.5]}
-    assert archive_run(run, tmp_path, {"weights.json": {"moved": [0.0, 1.5]}}) == "there already"
-    assert (copy.path / "metrics.xz").stat().st_mtime_ns == before
+@pytest.mark.parametrize("name", ["runs.csv", "curves.parquet", "weights.csv", "spectra.parquet", "gains.parquet"])
+def test_a_changed_file_is_named_and_refused(tmp_path: Path, name: str) -> None:
+    run = write_run(tmp_path / "runs", tiny(), ROWS)
+    run.tables |= TABLES
+    write_tables([run], tmp_path / "kept")
+    content = bytearray((tmp_path / "kept" / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "kept" / name).write_bytes(content)
+    with pytest.raises(RunError, match=rf"{name} was changed: it does not fit its digest in .*SHA256SUMS"):
+        load_runs(tmp_path / "kept")
 
 
-def test_another_run_of_the_same_name_is_refused(tmp_path: Path) -> None:
-    run, other = (write_run(tmp_path / name, tiny(), [row(10, loss, 0.5)]) for name, loss in (("a", 1.0), ("b", 2.0)))
-    slow = write_run(tmp_path / "c", tiny(), [row(10, 1.0, 0.5)._replace(seconds=99.0)])
-    archive_run(run, tmp_path / "results")
-    assert archive_run(slow, tmp_path / "results") == "there already"  # only the time differs
-    with pytest.raises(RunError, match=r"is of a run with other results than .*: remove it to archive this one"):
-        archive_run(other, tmp_path / "results")
+def test_a_file_without_a_digest_is_refused(tmp_path: Path) -> None:
+    write_tables([write_run(tmp_path / "runs", tiny(), ROWS)], tmp_path / "kept")
+    (tmp_path / "kept" / "SHA256SUMS").unlink()
+    with pytest.raises(RunError, match="must have its digest in"):
+        load_runs(tmp_path / "kept")
 
 
-def test_packed_rows_keep_what_is_missing_or_not_finite() -> None:
-    rows = [
-        row(10, math.nan, None)._replace(more={"batch_loss": 2 / 3}),
-        row(25, 1e-9, 0.5)._replace(slow_norm=0.1, samples=77),
-    ]
-    found = unpack_rows(pack_rows(rows, 3))
-    assert math.isnan(found[0].train_loss)
-    assert (found[0].val_accuracy, found[0].more, found[0].step) == (None, {"batch_loss": 0.667}, 10)
-    assert (found[1].train_loss, found[1].slow_norm, found[1].samples, found[1].step) == (1e-9, 0.1, 77, 25)
-    assert unpack_rows(pack_rows([], 3)) == []
+def test_the_digests_are_those_of_sha256sum(tmp_path: Path) -> None:
+    write_tables([write_run(tmp_path / "runs", tiny(), ROWS)], tmp_path)
+    done = subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
-def test_long_runs_are_small(tmp_path: Path) -> None:
-    rng = random.Random(0)
-    rows = [row(10 * i, rng.lognormvariate(0, 1), i / 6_000) for i in range(1, 5_501)]
-    assert len(pack_rows(rows, DIGITS)) < 60_000
+def test_an_unfinished_run_is_not_kept(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs", tiny(), ROWS, finish=False)
+    with pytest.raises(RunError, match="must be complete to be kept"):
+        write_tables([run], tmp_path / "kept")
+    assert not (tmp_path / "kept").exists()
 
 
-def test_an_unfinished_run_is_no_evidence(tmp_path: Path) -> None:
-    run, _ = train(tiny(), tmp_path / "runs", Watcher(should_stop=lambda: True))
-    with pytest.raises(RunError, match="must be complete to be archived: grokfast resume"):
-        archive_run(run, tmp_path / "results")
-    assert not (tmp_path / "results").exists()
+def test_a_table_knows_no_directory_of_the_machine(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs", tiny(data_dir=str(tmp_path)), ROWS)
+    run.environment["command"] = ["grokfast", "train", "--runs-dir", str(tmp_path), f"--data-dir={tmp_path}"]
+    write_tables([run], tmp_path / "kept")
+    assert str(tmp_path) not in (tmp_path / "kept" / "runs.csv").read_text()
 
 
-def test_the_command_archives_complete_runs_and_names_the_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    done, _ = train(tiny(), tmp_path / "runs")
-    begun, _ = train(tiny(seed=1), tmp_path / "runs", Watcher(should_stop=lambda: True))
-    assert main(["archive", "--runs-dir", str(tmp_path / "runs"), "-o", str(tmp_path / "kept")]) == 0
-    assert [run.name for run in load_runs(tmp_path / "kept")] == [done.name]
-    assert f"{begun.name} is left out: it is not complete" in capsys.readouterr().err
+@pytest.mark.parametrize("value", ["adam", "12", "null", "", 'a "b", c', None, True, 1, 0.1, [0.9, [1]], {"lr": 0.1}])
+def test_every_value_is_read_back_from_a_cell(tmp_path: Path, value: Any) -> None:
+    from grokfast.lab.runs.archive import read_csv, seal
+
+    write_csv(tmp_path / "t.csv", [{"a": value, "b": 1}, {"b": 2}])
+    seal(tmp_path)
+    assert read_csv(tmp_path / "t.csv") == [{"a": value, "b": 1}, {"b": 2}]
 
 
-def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
-    run, _ = train(tiny(), tmp_path / "runs")
-    archive_run(run, tmp_path / "results")
-    slim = tmp_path / "results" / run.name
-    (slim / "metrics.xz").write_bytes(b"nonsense")
-    with pytest.raises(RunError, match=r"metrics.xz is damaged"):
-        _ = Run(slim).rows
+def test_columns_keep_the_order_of_each_row() -> None:
+    lines = [{"a": 1, "z": 1}, {"a": 1, "b": 1, "c": 1, "z": 1}, {"a": 1, "d": 1, "c": 1, "z": 1}]
+    columns = merge_columns(lines)
+    assert all([name for name in columns if name in line] == list(line) for line in lines)
+
+
+def test_curves_are_read_when_they_are_asked_for(tmp_path: Path) -> None:
+    write_tables([write_run(tmp_path / "runs", tiny(), ROWS)], tmp_path / "kept")
+    (run,) = load_runs(tmp_path / "kept")
+    assert isinstance(run, Run)
+    assert run.rows is run.rows
