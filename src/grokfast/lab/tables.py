@@ -10,18 +10,19 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from grokfast.lab.runs.directory import Run, RunError, load_runs
-from grokfast.lab.runs.metrics import Kind, best
-from grokfast.lab.stats import Spread, Steps, spread_of
+from grokfast.lab.runs.directory import Run, load_runs
+from grokfast.lab.runs.metrics import Kind, best, finite
+from grokfast.lab.stats import Spread, Steps, spread_of, steps_to
 
 if TYPE_CHECKING:
     import polars as pl
 
     from grokfast.lab.paper import PaperArm
+    from grokfast.lab.settings import Settings
 
 KINDS: tuple[Kind, ...] = ("first", "held", "stable", "train")
 
@@ -54,27 +55,24 @@ def frame(runs: Iterable[Run]) -> pl.DataFrame:
 
 
 def row_of(run: Run) -> dict[str, Any]:
-    """One run as plain values."""
+    """A run as one row of numbers: its settings and what came out. A crossing is in (first_after, first]."""
     rows = run.rows
-    last = rows[-1] if rows else None
-    found = {kind: run.crossing(kind) for kind in KINDS}
-    steps = {kind: crossing.step for kind, crossing in found.items()}
-    after = {f"{kind}_after": crossing.after for kind, crossing in found.items()}
-    bests = {f"best_val_{what}": best(rows, what) for what in ("accuracy", "loss")}
+    last, lowest, highest = rows[-1] if rows else None, best(rows, "loss"), best(rows, "accuracy")
+    row: dict[str, Any] = {"name": run.name, "experiment": run.experiment, "status": run.status}
+    row |= {name: value for name, value in run.settings.items() if name not in ("measure", "level")}
+    row |= {"measure": run.measure, "level": run.level, "step": last.step if last else 0}
+    for kind in KINDS:
+        crossing = run.crossing(kind)
+        row |= {kind: crossing.step, f"{kind}_after": crossing.after}
     return {
-        "name": run.name,
-        "experiment": run.experiment,
-        "status": run.status,
-        **run.settings,
-        "level": run.level,
-        "step": last.step if last else 0,
-        **{name: value for pair in zip(steps.items(), after.items(), strict=True) for name, value in pair},
-        "censored": steps["first"] is None,
-        "train_loss": last and last.train_loss,
-        "train_accuracy": last and last.train_accuracy,
-        "val_loss": last and last.val_loss,
-        "val_accuracy": last and last.val_accuracy,
-        **{name: value and value.value for name, value in bests.items()},
+        **row,
+        "censored": row["first"] is None,
+        "final_train_accuracy": last and last.train_accuracy,
+        "final_val_accuracy": last and last.val_accuracy,
+        "final_train_loss": last and finite(last.train_loss),
+        "final_val_loss": last and finite(last.val_loss),
+        "best_val_accuracy": highest and highest.value,
+        "best_val_loss": lowest and lowest.value,
         "seconds": last.seconds if last else 0.0,
     }
 
@@ -86,23 +84,6 @@ def curves(runs: Iterable[Run]) -> pl.DataFrame:
     rows = [{"name": run.name, **row._asdict()} for run in runs for row in run.rows]
     flat = [{**row, **(row.pop("more") or {})} for row in rows]
     return pl.DataFrame(flat, infer_schema_length=None, strict=False)
-
-
-def readable(runs: Iterable[Run], *looks: Callable[[Run], object]) -> tuple[list[Run], list[str]]:
-    """The runs that can be shown, and a line on each other one: damaged, or of another version."""
-    kept: list[Run] = []
-    lost: list[str] = []
-    for run in runs:
-        try:
-            row_of(run)
-            if run.done and not run.rows:
-                raise RunError("its evaluations are missing")
-            for look in looks:
-                look(run)
-            kept.append(run)
-        except (RunError, ValueError, TypeError, KeyError, AttributeError, OSError, OverflowError) as error:
-            lost.append(f"{run.name} cannot be shown: {error or type(error).__name__}")
-    return kept, lost
 
 
 # Arms -----------------------------------------------------------------------------------------------------------------
@@ -126,7 +107,7 @@ class Arm(NamedTuple):
         return f"{self.name}, {len(self.runs)} seeds" + (f" ({open} unfinished)" if open else "")
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Those of its first run: seed, length, recordings and machine may differ between runs."""
         return self.runs[0].settings
 
@@ -213,10 +194,7 @@ def at_one_level(runs: Sequence[Run], level: float | None = None) -> list[Run]:
 
 def steps_of(run: Run, kind: Kind = "first") -> Steps:
     """How many steps a run takes to its level; one that diverged never reaches it."""
-    crossing = run.crossing(kind)
-    if crossing.step is not None:
-        return Steps(crossing.step)
-    return Steps(math.inf if run.status == "diverged" else crossing.after, False)
+    return steps_to(run.crossing(kind), diverged=run.status == "diverged")
 
 
 def seconds_of(run: Run, kind: Kind = "first") -> Steps:
@@ -292,15 +270,19 @@ def experiment_name(run: Run) -> str:
     return f"{filter_text(run.settings)}, weight decay {run.settings['weight_decay']:g}" if arm is None else arm.name
 
 
-def filter_text(settings: Mapping[str, Any]) -> str:
-    """The filter of a run with its values, from its settings alone: its class need not be known."""
-    from grokfast.lab.settings import filter_values
+def filter_text(settings: Settings) -> str:
+    """The filter of a run with its values; its class need not be known here."""
+    from grokfast.lab.filters import FILTERS, describe, describe_plain
+    from grokfast.lab.settings import filter_of, filter_values
 
     name = settings["filter"]
     if name is None:
         return "no filter"
-    shown = [f"{words(key)} {value:g}" for key, value in filter_values(dict(settings)).items() if is_number(value)]
-    return ", ".join([name.upper() if name in ("ema", "ma") else name, *shown])
+    if name not in FILTERS:
+        return describe_plain(name, filter_values(settings))
+    filter = filter_of(settings)
+    assert filter is not None
+    return describe(filter)
 
 
 def is_number(value: Any) -> bool:

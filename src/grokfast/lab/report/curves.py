@@ -54,7 +54,7 @@ def curves_picture(shown: Sequence[Arm], task: str) -> Picture | None:
             scale = axis(what, percent=True, domain=[0, 1]) if what == "accuracy" else axis(what, log=True)
             views.append(view(lines, axis("steps", log=True), scale, rules=level))
             measured.append(what)
-            names |= {one["name"]: one["colour"] for one in lines}
+            names |= {one["name"]: one["colour"] for one in sorted(lines, key=lambda one: one["style"] == "faint")}
     if not views:
         return None
     title = f"{task}: {' and '.join(measured)} over training steps"
@@ -102,7 +102,7 @@ def labelled_curves(shown: Mapping[str, Arm], title: str = "") -> Picture:
         clear = int(np.argmax(edge >= height)) if (edge >= height).any() else here
         x = float(curve.steps[clear]) * (0.93 if left else 1.07)
         words = f"{name}\n{arm.steps().median} steps"
-        notes.append(note(x, height, words, "right" if left else "left") | {"colour": colour})
+        notes.append(note(x, height, words, "right" if left else "left", colour=colour))
     level = [arm.runs[0].level for arm in shown.values()][:1]
     first = next(iter(shown.values())).runs[0]
     drawn = view(

@@ -69,15 +69,18 @@ def story_picture(old: dict[str, Any], shown: Sequence[Arm]) -> Picture:
     for arm, curve in curves:
         lines.append(line(arm.name, curve.steps, curve.middle, colours[arm.key], what="the half it has never seen"))
     heart, reached, level = old["by_heart"], old["reached"], old["level"]
+    # In the gap, one above the other, so that they fit on a phone too.
     notes = [
-        note((heart * reached) ** 0.5 * 1.25, 0.66, "knows the answers,\nnot the rule"),
-        note(heart * 0.2, 0.78, "knows what it\nwas shown by heart", to=(heart, level)),
-        note(reached * 0.92, 0.16, "without Grokfast:\nunderstands here", "right", to=(reached, level)),
+        note((heart * reached) ** 0.5 * 1.2, 0.9, "knows the answers,\nnot the rule"),
+        note(heart * 0.14, 0.78, "knows its examples\nby heart", to=(heart, level)),
+        note(reached * 0.62, 0.78, "without Grokfast:\nunderstands here", "right", to=(reached, level), colour=SLOW),
     ]
     if curves:
-        _, curve = curves[0]
+        arm, curve = curves[0]
         fast = float(curve.steps[int(np.argmax(curve.middle >= level))])
-        notes.append(note(heart * 0.2, 0.4, "with Grokfast:\nunderstands here", to=(fast, level)))
+        slowest = max(float(each.steps[int(np.argmax(each.middle >= level))]) for _, each in curves)
+        words = "with Grokfast:\nunderstands here"
+        notes.append(note(slowest * 1.18, 0.63, words, "left", to=(fast, level), colour=colours[arm.key]))
     x = axis("training steps", log=True, values=[10, 100, 1000, 10_000], domain=[10, reached * 1.1])
     drawn = view(lines, x, axis("right answers", percent=True, domain=[0, 1]), notes=notes)
     return Picture("story", "Right answers over training steps, without a filter and with Grokfast", [drawn])

@@ -26,6 +26,7 @@ from grokfast.lab.tables import experiment_name, label
 
 SEEDS = 3  # views of paths side by side
 STATES = ("circle", "square", "diamond")  # A, B, C
+EARLY = "#8a94a0"  # the earlier phase of training
 FLOOR = 1e-3  # of gains in pictures: a zero of a filter would stretch the axis without end
 LOWEST = 1e-8  # of losses on a log axis
 
@@ -38,11 +39,16 @@ def known_filters(runs: Sequence[Run]) -> dict[grokfast.Filter, str]:
     colours, found = run_colours(runs), dict[grokfast.Filter, str]()
     known = [run for run in runs if run.settings["filter"] in FILTERS]
     for run in sorted(known, key=lambda run: find_arm(run.experiment) is None):
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError):  # damaged settings
             filter = filter_of(run.settings)
             if filter is not None:
                 found.setdefault(filter, colours.get(run.experiment, GREY))
-    return dict(list(found.items())[:MOST])
+    shown = dict(list(found.items())[:MOST])
+    free = [colour for colour in COLOURS if colour not in shown.values()]
+    for filter, colour in shown.items():  # several filters may have a grey arm, or arms of one colour in two tasks
+        if colour == GREY or list(shown.values()).count(colour) > 1:
+            shown[filter] = free.pop(0) if free else colour
+    return shown
 
 
 def response_picture(filters: Mapping[grokfast.Filter, str]) -> Picture:
@@ -104,29 +110,28 @@ def arms_in_turn(runs: Sequence[Run]) -> list[Run]:
 def spectrum_picture(run: Run, colour: str) -> Picture:
     """Power of the sampled gradients over frequency by phase of training; the filter's gain, measured and in theory.
 
-    All in the colour of the run's arm: the earlier phases are fainter.
+    The whole run, or its later phase, has the colour of the run's arm.
     """
     spectra: list[dict[str, Any]] = []
     phases, filtered = filtered_spectra(run), run.settings["filter"] is not None
-    for i, (name, phase) in enumerate(phases.items()):
-        strength = shade(i, len(phases))
-        before, after = phase.before, phase.after
-        spectra.append(
-            line(name, *few(before.frequency, before.density), colour, what="before the filter", strength=strength)
-        )
+    if len(phases) > 1:  # they show more than the whole run
+        del phases["whole run"]
+    tints = dict(zip(phases, [colour] if len(phases) == 1 else [EARLY, colour], strict=True))
+    for name, phase in phases.items():
+        spectra.append(line(name, *few(*phase.before), tints[name], what="before the filter"))
         if filtered:
-            points = few(after.frequency, after.density)
-            spectra.append(line(name, *points, colour, "dashed", what="after the filter", strength=strength))
+            spectra.append(line(name, *few(*phase.after), tints[name], "dashed", what="after the filter"))
     power = axis("power before (solid) and after the filter" if filtered else "power", log=True)
     views = [view(spectra, axis("cycles per step", log=True), power)]
     if run.settings["filter"] in FILTERS:
         gain = measured_gain(run)
         ratios = [
-            line("|1 + H|² in theory", *few(gain.frequency, gain.theory), colour),
-            line("measured", *few(gain.frequency, gain.measured), colour, "dotted"),
+            line("whole run", *few(gain.frequency, gain.theory), colour, what="|1 + H|² in theory"),
+            line("whole run", *few(gain.frequency, gain.measured), colour, "dotted", what="measured"),
         ]
         views.append(view(ratios, axis("cycles per step", log=True), axis("power after / before", log=True)))
-    return Picture("spectrum", f"Spectrum of the gradients of {label(run)}", views)
+    names = tints if len(tints) > 1 else {}
+    return Picture("spectrum", f"Spectrum of the gradients of {label(run)}", views, names)
 
 
 def few(frequency: Any, values: Any) -> tuple[Any, Any]:

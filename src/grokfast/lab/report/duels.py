@@ -46,7 +46,7 @@ def overview_picture(verdicts: Sequence[tuple[str, Verdict, Verdict | None]], na
     x = axis("times as fast, 95% interval", log=True, values=[0.25, 0.5, 1, 2, 4], domain=[1 / CAP, CAP])
     y = {"field": "arm", "type": "nominal", "sort": order, "title": None, "axis": {"labelLimit": 330}}
     scale = {"domain": list(BESIDE), "range": list(BESIDE.values())}
-    beside: dict[str, Any] = {"field": "beside", "type": "nominal", "scale": scale, "legend": {"title": None}}
+    beside: dict[str, Any] = {"field": "beside", "type": "nominal", "scale": scale}
     apart = {"yOffset": {"field": "beside", "type": "nominal", "scale": {"paddingInner": 0.6}}}
     shared = {"y": y, **apart, "color": beside}
     layers = [

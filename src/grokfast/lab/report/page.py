@@ -25,8 +25,9 @@ from grokfast.lab.report.pictures import CONFIG, GREY, for_page, library, pictur
 from grokfast.lab.report.rows import arm_rows, cost_rows, distance_rows, run_rows, setting_rows
 from grokfast.lab.report.sweeps import described, find_families
 from grokfast.lab.runs.directory import Run, RunError
+from grokfast.lab.runs.metrics import shorten
 from grokfast.lab.settings import command_line
-from grokfast.lab.stats import sentence, spread_of, verdict
+from grokfast.lab.stats import Steps, sentence, verdict
 from grokfast.lab.tables import Arm, arms, label, setting_text, steps_of
 from grokfast.lab.tasks import TASKS
 
@@ -125,28 +126,37 @@ def problem(arm: Arm) -> dict[str, Any]:
     return {name: arm.settings[name] for name in names[: names.index("filter")]}
 
 
-def duel_values(duel: Outcome, place: int) -> dict[str, Any]:
+def duel_values(found: Outcome, place: int) -> dict[str, Any]:
     """One of the duels of a page; its place tells its picture from those of others."""
-    took = {arm.name: arm.steps for arm in duel.arms}
-    picture = duel_picture(f"{picture_name('duel', duel.title)}-{place}", duel.title, took)
+    from grokfast.lab.search.duel import measures_of, steps_from
+    from grokfast.lab.search.space import REGIMES
+
+    duel, measure = found.duel, measures_of(found.duel["objective"])[0]
+    title = f"{duel['given']['task']} {REGIMES[duel['regime']][1]}"
+    took: dict[str, list[Steps]] = {}
+    for row in found.runs:
+        if row["settings_of"] is None and row["error"] is None:
+            took.setdefault(row["arm"], []).append(steps_from(row, measure))
+    own = [row for row in found.arms if row["settings_of"] is None]
+    by_level = measure in ("first", "held", "stable")
     return {
-        "title": duel.title,
-        "budget": duel.budget,
-        "verdicts": duel.sentences,
-        "picture": picture,
-        "rows": duel_rows(duel),
-        "commands": [arm.command for arm in duel.arms],
+        "title": title,
+        "sizes": duel,
+        "verdicts": [verdict["text"] for verdict in found.verdicts],
+        "first_verdict": found.verdicts[0]["text"] if found.verdicts else "",
+        "edges": found.edges(),
+        "picture": duel_picture(f"{picture_name('duel', title)}-{place}", title, took) if by_level else None,
+        "rows": found.table(),
+        "setting_rows": [
+            ["arm", "tuning", "best setting"],
+            *([row["arm"], str(row["tuning"] + 1), values_of(row["setting"])] for row in own),
+        ],
+        "commands": list(dict.fromkeys(row["command"] for row in own)),
     }
 
 
-def duel_rows(duel: Outcome) -> list[list[str]]:
-    """A line for each arm: what it took, over its runs."""
-    lines = [["arm", "steps", "seconds", "reached", "best setting"]]
-    for arm in duel.arms:
-        steps, seconds = spread_of(arm.steps), spread_of(arm.seconds)
-        setting = ", ".join(setting_text(name, value) for name, value in arm.setting.items())
-        lines.append([arm.name, str(steps), str(seconds), f"{steps.count - steps.censored} of {steps.count}", setting])
-    return lines
+def values_of(setting: Mapping[str, Any]) -> str:
+    return ", ".join(setting_text(name, shorten(value, 3)) for name, value in setting.items())
 
 
 def inside_values(runs: Sequence[Run]) -> list[dict[str, Any]]:

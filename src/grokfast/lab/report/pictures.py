@@ -48,7 +48,7 @@ CONFIG: dict[str, Any] = {
     },
     "text": {"color": INK, "fontSize": 13, "lineBreak": "\n"},
     "title": {"color": INK, "fontSize": 15, "anchor": "start", "offset": 12, "fontWeight": 600},
-    "legend": {"labelColor": INK, "labelFontSize": 12, "labelLimit": 0, "symbolType": "stroke", "symbolStrokeWidth": 3, "symbolOpacity": 1},
+    "legend": {"title": None, "labelColor": INK, "labelFontSize": 12, "labelLimit": 0, "symbolType": "stroke", "symbolStrokeWidth": 3, "symbolOpacity": 1},
 }
 
 
@@ -88,16 +88,24 @@ def line(
     return {**found, "x": x, "y": y, "low": low, "high": high, "shapes": list(shapes)}
 
 
-def note(x: float, y: float, text: str, align: str = "center", to: tuple[float, float] | None = None) -> dict[str, Any]:
-    """A few words at a point; a thin line leads from there to the point `to`."""
-    return {"x": x, "y": y, "text": text, "align": align, "to": to}
+def note(
+    x: float,
+    y: float,
+    text: str,
+    align: str = "center",
+    *,
+    to: tuple[float, float] | None = None,
+    colour: str = INK,
+) -> dict[str, Any]:
+    """A few words at a point; a thin line leads from there to a dot at the point `to`."""
+    return {"x": x, "y": y, "text": text, "align": align, "to": to, "colour": colour}
 
 
 def axis(
     title: str, *, log: bool = False, percent: bool = False, values: Sequence[float] = (), **scale: Any
 ) -> dict[str, Any]:
     """The channel of an axis. Log axes have plain numbers; `scale` goes to Vega-Lite."""
-    form = {"format": ".0%"} if percent else {"format": ",~g"} if log or title.startswith("steps") else {}
+    form = {"format": ".0%"} if percent else {"format": ",~g"} if log else {"format": ",d"} if "steps" in title else {}
     ticks = {"values": list(values)} if values else {"tickCount": 6}
     kind = {"type": "log", "nice": False} if log else {"zero": percent}
     return {"type": "quantitative", "title": title or None, "scale": {**kind, **scale}, "axis": {**form, **ticks}}
@@ -139,7 +147,7 @@ def data_layers(drawn: Sequence[dict[str, Any]], channels: dict[str, Any]) -> di
     table = [{"k": k, **{key: one[key] for key in ("name", "what", "style", "strength")}} for k, one in enumerate(drawn)]
     colours = {one["name"]: one["colour"] for one in drawn}
     scale = {"domain": list(colours), "range": list(colours.values())}
-    colour = {"field": "name", "type": "nominal", "scale": scale, "legend": {"title": None}}
+    colour = {"field": "name", "type": "nominal", "scale": scale}
     shared = {
         "data": {"values": as_csv(drawn), "format": {"type": "csv", "parse": NUMBERS}},
         "transform": [
@@ -230,9 +238,10 @@ def note_layers(found: dict[str, Any], channels: dict[str, Any]) -> list[dict[st
         layers.append({"data": data, "mark": {"type": "rule", "color": GREY}, "encoding": channels | ends})
         dot = {"type": "point", "filled": True, "color": INK, "opacity": 1, "size": 45}
         layers.append({"data": {"values": [{"x": x2, "y": y2}]}, "mark": dot, "encoding": channels})
-    # A note that leads somewhere stands below its line.
+    # A note that leads somewhere is below its line.
     base = "middle" if found["to"] is None else "top" if found["to"][1] > found["y"] else "bottom"
     look = {"type": "text", "align": found["align"], "baseline": base, "dy": {"top": 3, "bottom": -3}.get(base, 0)}
+    look |= {"color": found["colour"], "fontWeight": "normal" if found["colour"] == INK else "bold"}
     text = {"text": {"field": "text", "type": "nominal"}}
     return [*layers, {"data": {"values": [here]}, "mark": look, "encoding": channels | text}]
 

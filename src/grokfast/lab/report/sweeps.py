@@ -321,8 +321,8 @@ def heat_map(family: Family) -> Picture:
     colour = {"color": {"condition": {"test": "!isValid(datum.log)", "value": DARK}, **value}}
     ink = {"color": {"field": "ink", "type": "nominal", "scale": None}, "text": {"field": "text", "type": "nominal"}}
     layers = [
-        {"mark": {"type": "rect", "stroke": "white", "strokeWidth": 2, "strokeOpacity": 0.6}, "encoding": colour},
-        {"mark": {"type": "text", "fontSize": 12}, "encoding": ink},
+        {"mark": {"type": "rect", "stroke": "white", "strokeOpacity": 0.6, "invalid": None}, "encoding": colour},
+        {"mark": {"type": "text", "fontSize": 12, "invalid": None}, "encoding": ink},
     ]
     drawn = {"data": {"values": fields}, "encoding": channels, "layer": layers, "height": max(120, 46 * len(rows))}
     drawn["resolve"] = {"scale": {"color": "independent"}}
@@ -356,7 +356,7 @@ def parallel(family: Family) -> Picture:
     across = {"field": "axis", "type": "nominal", "sort": titles, "title": None, "scale": {"type": "point", "padding": 0.35}}
     across["axis"] = {"labelAngle": 0, "grid": True, "gridOpacity": 0.6, "domain": False, "ticks": False}
     y = {"field": "y", "type": "quantitative", "axis": None, "scale": {"domain": [-0.03, 1.03]}}
-    blend = {"range": [COLOURS[0], COLOURS[1]], "domain": [0, 1]}
+    blend = {"range": [COLOURS[0], COLOURS[1]], "domain": [0, 1], "interpolate": "rgb"}
     colour = {
         "condition": {"test": "!isValid(datum.shade)", "value": GREY},
         **{"field": "shade", "type": "quantitative", "scale": blend, "legend": None},
@@ -365,12 +365,15 @@ def parallel(family: Family) -> Picture:
     shown = {"x": across, "y": y, "color": colour, "detail": {"field": "k"}, "strokeWidth": width}
     tip = {"tooltip": {"field": "setting", "type": "nominal"}}
     layers: list[dict[str, Any]] = [
-        {"data": {"values": points}, "mark": {"type": "line", "opacity": 0.85}, "encoding": shown | tip},
-        {
-            "data": {"values": marks},
-            "mark": {"type": "text", "align": "left", "dx": 5, "fontSize": 12},
-            "encoding": {"x": across, "y": y, "text": {"field": "text", "type": "nominal"}},
-        },
+        {"data": {"values": points}, "mark": {"type": "line", "opacity": 0.85, "invalid": None}, "encoding": shown | tip},
+        *(
+            {
+                "data": {"values": [mark for mark in marks if (mark["axis"] == titles[0]) == first]},
+                "mark": {"type": "text", "align": "right" if first else "left", "dx": -6 if first else 6, "fontSize": 12},
+                "encoding": {"x": across, "y": y, "text": {"field": "text", "type": "nominal"}},
+            }
+            for first in (True, False)
+        ),
     ]
     drawn = {"layer": layers, "height": HEIGHT}
     return Picture(f"parallel-{family.name}", f"{family.title}: every setting", [drawn])

@@ -71,6 +71,7 @@ class Run:
     def __init__(self, path: Path, *, level: float | None = None, end: int | None = None) -> None:
         self.path, self._level, self._end = path, level, end
         self._table: tuple[dict[str, Any], list[Row]] | None = None  # of a run that has no directory
+        self.tables: dict[str, dict[str, Any]] = {}  # what evidence keeps of its recordings: "weights", "spectra"
         self._read: tuple[tuple[int, int], list[Row]] | None = None
         self._crossings: tuple[int, dict[Kind, Crossing]] | None = None
 
