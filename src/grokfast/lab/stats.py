@@ -177,6 +177,27 @@ def spread_of(found: Sequence[Steps]) -> Spread:
     return Spread(Steps(middle, exact), low, high, len(found), len(found) - len(exacts))
 
 
+def median_interval(found: Sequence[Steps]) -> tuple[Steps, Steps]:
+    """The 95% interval of a median, by order statistics; with fewer than six numbers, the lowest and the highest.
+
+    >>> low, high = median_interval([Steps(10 * n) for n in range(1, 11)])
+    >>> str(low), str(high)
+    ('20', '90')
+    """
+    if not found:
+        return Steps(0.0, False), Steps(math.inf, False)
+    size, place = len(found), 0
+    chance = 0.5**size
+    while chance <= (1 - CONFIDENCE) / 2:
+        place += 1
+        chance += math.comb(size, place) * 0.5**size
+    place = max(place, 1)
+    ordered = sorted(found, key=lambda number: number.value)
+    # The upper end counts a lower bound as larger than every number.
+    upper = sorted(found, key=lambda number: (not number.exact, number.value))[-place]
+    return ordered[place - 1], upper
+
+
 # The verdict --------------------------------------------------------------------------------------------------------
 
 Tunings = Sequence[Sequence[Steps]]  # a list of tunings, each a list over seeds
