@@ -81,9 +81,13 @@ def curves(runs: Iterable[Run]) -> pl.DataFrame:
     """A row per evaluation of each run, with the name of the run; what only some tasks measure has columns too."""
     import polars as pl
 
-    rows = [{"name": run.name, **row._asdict()} for run in runs for row in run.rows]
-    flat = [{**row, **(row.pop("more") or {})} for row in rows]
-    return pl.DataFrame(flat, infer_schema_length=None, strict=False)
+    rows: list[dict[str, Any]] = []
+    for run in runs:
+        for row in run.rows:
+            plain = row._asdict()
+            more = plain.pop("more")
+            rows.append({"name": run.name, **plain, **(more or {})})
+    return pl.DataFrame(rows, infer_schema_length=None, strict=False)
 
 
 # Arms -----------------------------------------------------------------------------------------------------------------

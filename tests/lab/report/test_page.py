@@ -126,14 +126,21 @@ def test_a_button_hides_and_shows_a_curve_by_mouse_and_keyboard(fresh: Any) -> N
 def test_names_are_text_and_have_the_colours_of_the_curves(page: Any) -> None:
     names = page.locator("#curves-modmul .names button").all_inner_texts()
     assert any(name.startswith(f"{HOSTILE}, alpha 0.98") for name in names)
-    drawn = set(page.evaluate("[...document.querySelectorAll('#curves-modmul .mark-line path')].map(p => p.getAttribute('stroke'))"))
-    styles = page.evaluate("[...document.querySelectorAll('#curves-modmul .names button')].map(b => b.getAttribute('style'))")
+    drawn = set(
+        page.evaluate(
+            "[...document.querySelectorAll('#curves-modmul .mark-line path')].map(p => p.getAttribute('stroke'))"
+        )
+    )
+    styles = page.evaluate(
+        "[...document.querySelectorAll('#curves-modmul .names button')].map(b => b.getAttribute('style'))"
+    )
     assert {style.rpartition(" ")[2].strip(";") for style in styles} == drawn
     assert page.title() == "Grokfast: 6 runs"
 
 
 def test_steps_can_be_linear_and_back(fresh: Any) -> None:
-    labels = "[...document.querySelectorAll('#curves-modmul .view:first-child .role-axis-label text')].map(t => t.textContent)"
+    ticks = "#curves-modmul .view:first-child .role-axis-label text"
+    labels = f"[...document.querySelectorAll('{ticks}')].map(t => t.textContent)"
     before, button = fresh.evaluate(labels), fresh.locator("button[data-scale]").first
     for pressed in ("true", "false"):
         button.click()
@@ -173,7 +180,9 @@ def test_an_arm_has_one_colour_in_all_pictures(page: Any) -> None:
     ma = "#curves-modmul .names button:has-text('MA, window size 4')"
     style = page.get_attribute(ma, "style")
     for name in ("response", "trajectories"):
-        drawn = page.evaluate(f"[...document.querySelectorAll('#{name} .mark-line path')].map(p => p.getAttribute('stroke'))")
+        drawn = page.evaluate(
+            f"[...document.querySelectorAll('#{name} .mark-line path')].map(p => p.getAttribute('stroke'))"
+        )
         assert style.rpartition(" ")[2].strip(";") in drawn
 
 
@@ -187,10 +196,11 @@ def test_ticks_are_plain_numbers(page: Any) -> None:
 def test_numbers_at_an_axis_do_not_touch(page: Any) -> None:
     touching = page.evaluate(
         """[...document.querySelectorAll('.role-axis')].flatMap(axis => {
-            const boxes = [...axis.querySelectorAll('.role-axis-label text')].filter(t => t.getAttribute('opacity') !== '0')
-                .map(t => t.getBoundingClientRect());
-            return boxes.slice(1).filter((box, i) =>
-                box.left < boxes[i].right && boxes[i].left < box.right && box.top < boxes[i].bottom && boxes[i].top < box.bottom);
+            const shown = (text) => +(text.getAttribute('opacity') ?? 1);
+            const labels = [...axis.querySelectorAll('.role-axis-label text')].filter(shown);
+            const boxes = labels.map(t => t.getBoundingClientRect());
+            const touch = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+            return boxes.slice(1).filter((box, i) => touch(box, boxes[i]));
         }).length"""
     )
     assert touching == 0

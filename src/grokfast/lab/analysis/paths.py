@@ -54,7 +54,7 @@ def read_distances(run: Run, table: dict[str, Any]) -> Distances:
 
 
 def weight_table(run: Run, base: Run | None) -> dict[str, Any]:
-    """The table that evidence keeps of the weights of a run: its path on the axes of `base`, and how far its states are apart.
+    """The table that evidence keeps of the weights of a run: its path on the axes of `base`, distances of its states.
 
     AB and AC are the distances at the steps of B and C from the initial weights: entries of `moved`.
     """

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from grokfast.lab.commands.common import (
     add_chosen_runs,
@@ -16,7 +18,11 @@ from grokfast.lab.commands.common import (
 from grokfast.lab.report import write_figures, write_report
 from grokfast.lab.report.pictures import FORMATS
 from grokfast.lab.runs.directory import readable_runs
-from grokfast.lab.search.duel import VERDICTS, load_outcome
+
+if TYPE_CHECKING:
+    from grokfast.lab.search.duel import Outcome
+
+DUEL = "verdicts.json"  # in the folder of a duel; search/duel.py is imported for such a folder only
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +37,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.format is not None and args.figures is None:
         raise ValueError(f"--format needs --figures, got {args.format} without it")
-    folders = [Path(name) for name in args.names if (Path(name) / VERDICTS).is_file()]
+    folders = [Path(name) for name in args.names if (Path(name) / DUEL).is_file()]
     args.names = [str(Path(name) / "runs") if Path(name) in folders else name for name in args.names]
     runs, lost = readable_runs(chosen_runs(args))
     for line in lost:
@@ -42,6 +48,14 @@ def run(args: argparse.Namespace) -> int:
         for path in write_figures(runs, args.figures, args.format or "png", level=args.level):
             print(f"written: {path}")
     else:
-        page = write_report(runs, args.out, unreadable=lost, level=args.level, duels=[load_outcome(folder) for folder in folders])
+        page = write_report(runs, args.out, unreadable=lost, level=args.level, duels=load_duels(folders))
         print(f"written: {page}")
     return int(bool(lost))
+
+
+def load_duels(folders: Sequence[Path]) -> list[Outcome]:
+    if not folders:
+        return []
+    from grokfast.lab.search.duel import load_outcome
+
+    return [load_outcome(folder) for folder in folders]

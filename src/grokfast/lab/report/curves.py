@@ -17,8 +17,17 @@ POINTS = 160  # of a curve in a page: about what a screen shows, few enough for 
 FAINT_POINTS = 50  # of one among many
 MOST = len(COLOURS)  # curves that can be told apart; the others are grey
 # The colours of the paper's arms, by name; those of different tasks are in different pictures.
-PAPER = {"Baseline": 0, "Grokfast-MA": 1, "Grokfast-EMA": 2, "Grokfast": 2, "1-stage MA": 3, "2-stage MA": 4}
-PAPER |= {"Baseline, decay of Grokfast": 3, "Grokfast, decay of the baseline": 4, "2-stage MA, slow only": 5}
+PAPER = {
+    "Baseline": 0,
+    "Grokfast-MA": 1,
+    "Grokfast-EMA": 2,
+    "Grokfast": 2,
+    "1-stage MA": 3,
+    "Baseline, decay of Grokfast": 3,
+    "2-stage MA": 4,
+    "Grokfast, decay of the baseline": 4,
+    "2-stage MA, slow only": 5,
+}
 OF_FILTER = {None: 0, "ma": 1, "ema": 2}  # the colour of a filter, if none of the paper's arms has it
 FIRST_FREE = 3  # the colours before it are kept for the three arms that everything is about
 
@@ -66,9 +75,7 @@ def arm_lines(arm: Arm, what: str, colour: str) -> list[dict[str, Any]]:
     if train is not None:
         found.append(line(arm.title, train.steps, train.middle, colour, "dashed", what="training"))
     if val is not None:
-        found.append(
-            line(arm.title, val.steps, val.middle, colour, low=val.low, high=val.high, what="validation")
-        )
+        found.append(line(arm.title, val.steps, val.middle, colour, low=val.low, high=val.high, what="validation"))
     return found
 
 
@@ -106,7 +113,11 @@ def labelled_curves(shown: Mapping[str, Arm], title: str = "") -> Picture:
     level = [arm.runs[0].level for arm in shown.values()][:1]
     first = next(iter(shown.values())).runs[0]
     drawn = view(
-        lines, axis("training steps", log=True), axis("validation accuracy", percent=True, domain=[0, 1]), notes=notes, rules=level
+        lines,
+        axis("training steps", log=True),
+        axis("validation accuracy", percent=True, domain=[0, 1]),
+        notes=notes,
+        rules=level,
     )
     return Picture("labelled", title or f"{first.task}: validation accuracy over training steps", [drawn])
 
@@ -117,7 +128,9 @@ def labelled_curves(shown: Mapping[str, Arm], title: str = "") -> Picture:
 def arm_colours(shown: Sequence[Arm]) -> dict[str, str]:
     """A colour for each arm of one task, by its key: the paper's and baselines first, then the fastest, then grey."""
     wanted: dict[str, int | None] = {}
-    for arm in sorted(shown, key=lambda arm: (arm.paper is None, arm.settings["filter"] is not None, arm.steps().order)):
+    for arm in sorted(
+        shown, key=lambda arm: (arm.paper is None, arm.settings["filter"] is not None, arm.steps().order)
+    ):
         filter = arm.settings["filter"]
         wanted[arm.key] = OF_FILTER.get(filter) if arm.paper is None else PAPER.get(arm.paper.name)
     return assign(wanted)

@@ -22,7 +22,7 @@ SLOW = COLOURS[PAPER["Baseline"]]
 
 
 def load() -> dict[str, Any]:
-    """The recorded baseline: its curves, when it knew its examples by heart, when it generalised, medians over seeds."""
+    """The recorded baseline: its curves, when it knew its examples by heart, when it generalised; medians."""
     return json.loads(FILE.read_text(encoding="utf-8"))
 
 

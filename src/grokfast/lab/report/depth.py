@@ -150,7 +150,9 @@ def weight_pictures(runs: Sequence[Run], weights: Sequence[Products] = ()) -> li
         return []
     colours = run_colours(runs)
     planes = [path_view(paths, colours) for paths in seeds]
-    ways = [(experiment_name(path.run), colours.get(path.run.experiment, GREY), path) for paths in seeds for path in paths]
+    ways = [
+        (experiment_name(path.run), colours.get(path.run.experiment, GREY), path) for paths in seeds for path in paths
+    ]
     # Log axes have no 0, and a warm-up may leave the weights where they are at first.
     far = [line(name, p.steps[p.moved > 0], p.moved[p.moved > 0], colour) for name, colour, p in ways]
     away = view(far, axis("steps", log=True), axis("distance from the initial weights", log=True))
@@ -196,7 +198,13 @@ def inside_pictures(found: Inside, colour: str, place: int) -> list[Picture]:
         curve("validation loss", lambda m: m.val_loss),
         curve("restricted loss", lambda m: m.restricted_loss, COLOURS[1]),
         *(
-            curve(f"without frequency {k}", lambda m, i=i: m.excluded_loss[i], COLOURS[3], "dotted", shade(i, len(found.key)))
+            curve(
+                f"without frequency {k}",
+                lambda m, i=i: m.excluded_loss[i],
+                COLOURS[3],
+                "dotted",
+                shade(i, len(found.key)),
+            )
             for i, k in enumerate(found.key)
         ),
     ]

@@ -1,4 +1,4 @@
-"""Pictures of duels: which share of the runs has reached the level after n steps, and all verdicts with their intervals."""
+"""Pictures of duels: the share of the runs that has reached the level after n steps, and all verdicts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ def overview_picture(verdicts: Sequence[tuple[str, Verdict, Verdict | None]], na
     apart = {"yOffset": {"field": "beside", "type": "nominal", "scale": {"paddingInner": 0.6}}}
     shared = {"y": y, **apart, "color": beside}
     layers = [
-        {"mark": {"type": "rule", "strokeWidth": 2.4}, "encoding": {**shared, "x": {"field": "low", **x}, "x2": {"field": "high"}}},
+        {
+            "mark": {"type": "rule", "strokeWidth": 2.4},
+            "encoding": {**shared, "x": {"field": "low", **x}, "x2": {"field": "high"}},
+        },
         {
             "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
             "encoding": {**shared, "x": {"field": "ratio", **x}},

@@ -47,12 +47,11 @@ def page(template: str, title: str, values: Mapping[str, Any]) -> str:
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    environment.globals.update(anchor=anchor, flags=flags, for_page=for_page, prose=prose, tidy=tidy)
-    environment.globals.update(doubtful=lambda column, text, usual: text.startswith("no: "))
-    environment.globals.update(unusual=lambda column, text, usual: column > 0 and text != usual)
+    functions = {"anchor": anchor, "flags": flags, "for_page": for_page, "prose": prose, "tidy": tidy}
+    marks = {"doubtful": is_doubtful, "unusual": is_unusual}
     config = {**CONFIG, "legend": {"disable": True}}  # the page has buttons instead
     shared = {"title": title, "config": config, "library": Markup(library())}
-    return environment.get_template(template).render({**shared, **values})
+    return environment.get_template(template).render({**functions, **marks, **shared, **values})
 
 
 def report_values(
@@ -168,7 +167,8 @@ def inside_values(runs: Sequence[Run]) -> list[dict[str, Any]]:
             "symbols": found.symbols,
             "key": found.key,
             "moments": [
-                {"step": m.step, "points": m.points, "embedding": m.embedding, "logits": m.logits} for m in found.moments
+                {"step": m.step, "points": m.points, "embedding": m.embedding, "logits": m.logits}
+                for m in found.moments
             ],
             "pictures": inside_pictures(found, colours.get(run.experiment, GREY), place),
         }
@@ -204,6 +204,16 @@ def tidy(lines: Sequence[Sequence[str]], marked: Callable[[int, str, str], bool]
         "head": [cell(i, head[i], False) for i in kept],
         "rows": [[cell(i, row[i], marked is not None and marked(i, row[i], usual[i])) for i in kept] for row in rows],
     }
+
+
+def is_doubtful(column: int, text: str, usual: str) -> bool:
+    """Whether a cell says that a run does not count."""
+    return text.startswith("no: ")
+
+
+def is_unusual(column: int, text: str, usual: str) -> bool:
+    """Whether a setting of a run is not that of most runs."""
+    return column > 0 and text != usual
 
 
 def anchor(title: str) -> str:

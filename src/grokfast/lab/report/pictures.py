@@ -48,7 +48,15 @@ CONFIG: dict[str, Any] = {
     },
     "text": {"color": INK, "fontSize": 13, "lineBreak": "\n"},
     "title": {"color": INK, "fontSize": 15, "anchor": "start", "offset": 12, "fontWeight": 600},
-    "legend": {"title": None, "labelColor": INK, "labelFontSize": 12, "labelLimit": 0, "symbolType": "stroke", "symbolStrokeWidth": 3, "symbolOpacity": 1},
+    "legend": {
+        "title": None,
+        "labelColor": INK,
+        "labelFontSize": 12,
+        "labelLimit": 0,
+        "symbolType": "stroke",
+        "symbolStrokeWidth": 3,
+        "symbolOpacity": 1,
+    },
 }
 
 
@@ -138,13 +146,17 @@ def with_ticks(channel: dict[str, Any], shown: Sequence[float]) -> dict[str, Any
         return channel
     low, high = channel["scale"].get("domain", (min(known), max(known)))
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    between = (1,) if math.log10(high / low) > 2.5 else (1, 2, 5) if high > 5 * low else (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)
+    between = (
+        (1,) if math.log10(high / low) > 2.5 else (1, 2, 5) if high > 5 * low else (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)
+    )
     return {**channel, "axis": {**channel["axis"], "values": [n * 10.0**d for d in decades for n in between]}}
 
 
 def data_layers(drawn: Sequence[dict[str, Any]], channels: dict[str, Any]) -> dict[str, Any]:
     """Bands, lines, marks, and what a pointer finds. Vega-Lite wants one table, so `k` says which line a row is of."""
-    table = [{"k": k, **{key: one[key] for key in ("name", "what", "style", "strength")}} for k, one in enumerate(drawn)]
+    table = [
+        {"k": k, **{key: one[key] for key in ("name", "what", "style", "strength")}} for k, one in enumerate(drawn)
+    ]
     colours = {one["name"]: one["colour"] for one in drawn}
     scale = {"domain": list(colours), "range": list(colours.values())}
     colour = {"field": "name", "type": "nominal", "scale": scale}
@@ -175,10 +187,7 @@ def data_layers(drawn: Sequence[dict[str, Any]], channels: dict[str, Any]) -> di
     if any(one["style"] in ("rings", "crosses") for one in drawn):
         shape = {"shape": {"field": "shape", "type": "nominal", "scale": None, "legend": None}}
         look = mark("point", size=70, filled=False, strokeWidth=2, opacity=1)
-        layers.append(
-            only("isValid(datum.shape)")
-            | {"mark": look, "encoding": {**shown, **shape, "tooltip": tips}}
-        )
+        layers.append(only("isValid(datum.shape)") | {"mark": look, "encoding": {**shown, **shape, "tooltip": tips}})
     if styles:  # lines are thin: what a pointer finds is a few large marks that cannot be seen
         few = only("datum.i % 4 == 0 && !isValid(datum.shape) && datum.style != 'faint'")
         unseen = {"name": HOVER, "mark": mark("point", size=120, filled=True, opacity=0)}

@@ -1,4 +1,4 @@
-"""Runs and arms as rows of text for the page: what they took, beside the paper's numbers. The first row has headings."""
+"""Runs and arms as rows of text for the page: what they took, beside the paper's numbers; the headings come first."""
 
 from __future__ import annotations
 

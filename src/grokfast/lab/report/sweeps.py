@@ -279,7 +279,9 @@ def profile(family: Family) -> Picture:
     (name,) = family.axes
     along = sorted((one for one in family.tried if reached(one)), key=lambda one: one[0][name])
     lines = [
-        line("median over seeds", [v[name] for v, _ in along], [steps_in(one).median.value for one in along], COLOURS[0])
+        line(
+            "median over seeds", [v[name] for v, _ in along], [steps_in(one).median.value for one in along], COLOURS[0]
+        )
     ]
     kinds: tuple[tuple[str, Style, bool], ...] = ("each run", "rings", True), ("not reached by then", "crosses", False)
     for text, style, exact in kinds:
@@ -348,28 +350,43 @@ def parallel(family: Family) -> Picture:
         setting = f"{values_text(one[0])}: {steps_text(one)}"
         best = place == len(family.tried) - 1 and shade is not None
         for title, end in zip(titles, ends, strict=True):
-            points.append({"axis": title, "y": round(end, 4), "k": place, "shade": shade, "best": best, "setting": setting})
+            points.append(
+                {"axis": title, "y": round(end, 4), "k": place, "shade": shade, "best": best, "setting": setting}
+            )
     marks = [{"axis": words(name), "y": y, "text": text} for name in family.axes for y, text in ticks(heights[name])]
     steps = [(0.0, low), (0.45, (low + high) / 2), (0.9, high)] if high > low else [(0.0, low)] if logs else []
     marks += [{"axis": "steps", "y": y, "text": short(math.exp(log))} for y, log in steps]
     marks.append({"axis": "steps", "y": 1.0, "text": "not reached"})
-    across = {"field": "axis", "type": "nominal", "sort": titles, "title": None, "scale": {"type": "point", "padding": 0.35}}
+    across = {
+        "field": "axis",
+        "type": "nominal",
+        "sort": titles,
+        "title": None,
+        "scale": {"type": "point", "padding": 0.35},
+    }
     across["axis"] = {"labelAngle": 0, "grid": True, "gridOpacity": 0.6, "domain": False, "ticks": False}
     y = {"field": "y", "type": "quantitative", "axis": None, "scale": {"domain": [-0.03, 1.03]}}
     blend = {"range": [COLOURS[0], COLOURS[1]], "domain": [0, 1], "interpolate": "rgb"}
-    colour = {
-        "condition": {"test": "!isValid(datum.shade)", "value": GREY},
-        **{"field": "shade", "type": "quantitative", "scale": blend, "legend": None},
-    }
+    unknown = {"test": "!isValid(datum.shade)", "value": GREY}
+    colour = {"condition": unknown, "field": "shade", "type": "quantitative", "scale": blend, "legend": None}
     width = {"condition": {"test": "datum.best", "value": 4}, "value": 1.2}
     shown = {"x": across, "y": y, "color": colour, "detail": {"field": "k"}, "strokeWidth": width}
     tip = {"tooltip": {"field": "setting", "type": "nominal"}}
     layers: list[dict[str, Any]] = [
-        {"data": {"values": points}, "mark": {"type": "line", "opacity": 0.85, "invalid": None}, "encoding": shown | tip},
+        {
+            "data": {"values": points},
+            "mark": {"type": "line", "opacity": 0.85, "invalid": None},
+            "encoding": shown | tip,
+        },
         *(
             {
                 "data": {"values": [mark for mark in marks if (mark["axis"] == titles[0]) == first]},
-                "mark": {"type": "text", "align": "right" if first else "left", "dx": -6 if first else 6, "fontSize": 12},
+                "mark": {
+                    "type": "text",
+                    "align": "right" if first else "left",
+                    "dx": -6 if first else 6,
+                    "fontSize": 12,
+                },
                 "encoding": {"x": across, "y": y, "text": {"field": "text", "type": "nominal"}},
             }
             for first in (True, False)
