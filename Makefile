@@ -39,7 +39,7 @@ lint: $(READY)  ## ruff and pyright
 results: $(LAB)  ## write results, verdicts and leaderboard in docs/, their pictures and the README's answer, from results/ alone
 	$(BIN)/python tools/pages.py
 
-notebook: $(LAB)  ## run examples/researcher.py cell by cell and write it as a notebook
+notebook: $(READY)  ## run examples/researcher.py cell by cell and write it as a notebook
 	$(BIN)/python tools/notebook.py examples/researcher.py examples/researcher.ipynb
 
 docs: $(READY)  ## build the documentation site into site/; a broken link or a page that nothing links to is an error

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from grokfast.lab.request import ask, resolve
-from grokfast.lab.training.train import train
+from grokfast.lab.settings import resolve
+from grokfast.lab.training.run import train
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 addition_runs: Any = pytest.importorskip("addition_runs")
@@ -22,6 +22,7 @@ CASES: list[dict[str, Any]] = [
     {"filter": "ema", "alpha": 0.9, "lamb": 2.0},
     {"filter": "ema", "alpha": 0.96, "lamb": 2.0, "two_stage": 30},
     {"filter": "ma", "window_size": 20, "lamb": 3.0},
+    {"average": 0.9},
     {"batch_size": 0},
     {"loss": "cross-entropy", "betas": (0.5, 0.9)},
     {"clip_norm": 0.3, "label_noise": 0.1, "train_fraction": 0.4},
@@ -32,7 +33,7 @@ CASES: list[dict[str, Any]] = [
 def test_a_compiled_run_equals_the_library(given: dict[str, Any], tmp_path: Path) -> None:
     values: dict[str, Any] = {"weight_decay": 1.0, "steps": 90, "eval_every": 20, **given}
     fast = addition_runs.train(3, hold=None, **values)
-    run, _ = train(resolve(ask("addition", **values, seed=3, threads=1, device="cpu")), tmp_path)
+    run = train(resolve("addition", **values, seed=3, threads=1, device="cpu"), tmp_path)
     assert fast.steps.tolist() == [row.step for row in run.rows] == [20, 40, 60, 80, 90]
     assert fast.val_loss == pytest.approx([row.val_loss for row in run.rows], rel=2e-3)
     assert fast.train_loss == pytest.approx([row.train_loss for row in run.rows], rel=2e-3)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from grokfast.lab.request import ask, resolve
+from grokfast.lab.settings import resolve
 from grokfast.lab.tasks.addition import AdditionBatch, AdditionConfig, AdditionTask
 from grokfast.lab.tasks.contract import check_contract
-from grokfast.lab.training.train import train
+from grokfast.lab.training.run import train
 
 SMALL: dict[str, Any] = {"p": 7, "width": 16, "batch_size": 8}
 
@@ -100,8 +100,8 @@ def test_a_resumed_run_draws_the_same_batches() -> None:
 
 
 def test_with_weight_decay_it_generalises(tmp_path: Path) -> None:
-    asked = ask("addition", weight_decay=1.0, steps=800, until=0.95, threads=1, device="cpu")
-    run, _ = train(resolve(asked), tmp_path)
+    settings = resolve("addition", weight_decay=1.0, steps=800, until=0.95, threads=1, device="cpu")
+    run = train(settings, tmp_path)
     learnt, general = run.crossing("train").step, run.crossing().step
     assert learnt is not None
     assert general is not None
