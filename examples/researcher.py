@@ -115,10 +115,7 @@ _ = right.set(xlabel="frequency", ylabel="share of the embedding's power")
 # %%
 archived = load_runs("results") or load_runs("../results") or runs  # elsewhere there is no archive
 for run in archived[:3]:
-    print(
-        run.name,
-        run.status,
-        f"{len(run.rows)} evaluations, seed {run.seed}, weight decay {run.settings['weight_decay']}",
-    )
+    decay = run.settings["weight_decay"]
+    print(run.name, run.status, f"{len(run.rows)} evaluations, seed {run.seed}, weight decay {decay}")
 last = archived[0].rows[-1]
 print("last evaluation of the first:", f"step {last.step}, validation accuracy {last.val_accuracy:.3f}")

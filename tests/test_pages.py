@@ -135,7 +135,7 @@ def test_long_paragraphs_are_wrapped_and_tables_and_code_are_not() -> None:
 
 
 def test_a_page_without_marks_is_refused() -> None:
-    with pytest.raises(ValueError, match="README.md must hold <!-- results -->"):
+    with pytest.raises(ValueError, match=r"README.md must hold <!-- results -->"):
         put_between("no marks", "block")
 
 
@@ -159,7 +159,7 @@ def test_runs_are_added_once_and_other_results_are_refused(tmp_path: Path) -> No
     slower = write_run(tmp_path / "b", tiny(), [row(10, 1.0, 0.5)._replace(seconds=99.0)])
     assert keep([slower], tmp_path / "kept") == []  # only the time differs
     other = write_run(tmp_path / "c", tiny(), [row(10, 2.0, 0.5)])
-    with pytest.raises(RunError, match="is kept in .* with other results"):
+    with pytest.raises(RunError, match=r"is kept in .* with other results"):
         keep([other], tmp_path / "kept")
 
 

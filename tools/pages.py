@@ -20,7 +20,6 @@ from typing import Any
 import jinja2
 import page_duels
 import page_tables as tables
-from grokfast.lab.tables import Arm, arms, by_task, steps_of
 from jinja2 import nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
@@ -28,7 +27,9 @@ from page_tables import markdown
 
 from grokfast.lab import paper, stats
 from grokfast.lab.runs.archive import read_tables
+from grokfast.lab.runs.metrics import Kind
 from grokfast.lab.settings import experiment_of, flag_words, resolve, unusual
+from grokfast.lab.tables import Arm, arms, by_task, steps_of
 
 ROOT = Path(__file__).parents[1]
 TEMPLATES, FIGURES = ROOT / "docs" / "templates", "docs/figures"
@@ -40,7 +41,6 @@ PAGES = {  # by template; the README holds more than its answer, which is betwee
 }
 DEMO = "src/grokfast/lab/report/evidence.json"  # what the demo shows of our runs
 WIDTH = 120  # of a line of prose
-AS_IS = {"break_long_words": False, "break_on_hyphens": False}
 MARKS = "<!-- results -->", "<!-- end of results -->"
 
 
@@ -93,9 +93,15 @@ def wrap(text: str) -> str:
         for part in re.split(r"(\n(?=- )|\n{2,})", block):
             prose = part.strip() and not part.lstrip().startswith(("|", "#", "!", "<"))
             indent = "  " if part.startswith("- ") else ""
-            lines = textwrap.fill(" ".join(part.split()), WIDTH, subsequent_indent=indent, **AS_IS) if prose else part
-            found.append(lines + ("\n" if prose and part.endswith("\n") else ""))
+            found.append(fill(part, indent) if prose else part)
     return "".join(found)
+
+
+def fill(text: str, indent: str) -> str:
+    """A paragraph in lines that an editor can show."""
+    words = " ".join(text.split())
+    lines = textwrap.fill(words, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return lines + ("\n" if text.endswith("\n") else "")
 
 
 def put_between(text: str, block: str) -> str:
@@ -110,7 +116,7 @@ def put_between(text: str, block: str) -> str:
 # What templates can say ---------------------------------------------------------------------------------------------
 
 
-def taken(arm: Arm, kind: str = "first") -> str:
+def taken(arm: Arm, kind: Kind = "first") -> str:
     """How many steps an arm takes to its level, with range and seeds."""
     found = arm.steps(kind)
     seeds = tables.count_text(found.count, "seed")
@@ -123,7 +129,7 @@ def more_than(steps: stats.Steps) -> str:
     return str(steps).replace("> ", "more than ")
 
 
-def steps(arm: Arm, kind: str = "first") -> str:
+def steps(arm: Arm, kind: Kind = "first") -> str:
     """The median steps of an arm to its level."""
     return more_than(arm.steps(kind).median)
 
@@ -134,7 +140,7 @@ def times(slow: Arm, fast: Arm) -> str:
     return f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.1f}"
 
 
-def verdict(challenger: Arm, reference: Arm, kind: str = "first") -> str:
+def verdict(challenger: Arm, reference: Arm, kind: Kind = "first") -> str:
     """The word of the one rule on two arms, by their steps to the level."""
     sides = ([[steps_of(run, kind) for run in arm.runs]] for arm in (challenger, reference))
     return stats.verdict(*sides).word
