@@ -31,7 +31,12 @@ def test_no_evaluation_is_censored_at_zero() -> None:
 def test_training_and_validation_cross_on_their_own() -> None:
     rows = [row(10, 0.01, 0.01), row(20, 0.99, 0.5), row(30, 0.96, 0.97), row(40, 1.0, 0.9), row(50, 1.0, 0.96)]
     found = crossings(rows, 0.95, "accuracy")
-    assert found == {"first": Crossing(20, 30), "stable": Crossing(40, 50), "train": Crossing(10, 20)}
+    assert found == {
+        "first": Crossing(20, 30),
+        "stable": Crossing(40, 50),
+        "held": Crossing(50, None),
+        "train": Crossing(10, 20),
+    }
 
 
 def test_regression_has_no_accuracy_to_cross() -> None:
