@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from grokfast.lab.own_code import closest
 from grokfast.lab.runs.files import parse_json, read_json, sha256, to_json_bytes
-from grokfast.lab.runs.metrics import Crossing, Kind, Row, crossings, held_crossing, reaches, row_from_plain
+from grokfast.lab.runs.metrics import Kind, Row, crossings, reaches, row_from_plain
+from grokfast.lab.stats import Crossing, held_crossing
 
 if TYPE_CHECKING:
     import torch
