@@ -198,7 +198,7 @@ def test_looking_at_a_run_of_unknown_code_imports_nothing(runs_dir: Path) -> Non
 def test_a_run_can_come_from_a_table(runs_dir: Path) -> None:
     rows = [ROW._replace(step=step, val_accuracy=step / 100) for step in (60, 97, 98)]
     kept = {"experiment": "0123abcd", "summary": {"diverged": False}, "environment": {"torch": "2"}}
-    run = Run.from_table(runs_dir / "mine", settings=tiny(seed=4), rows=rows, **kept)
+    run = Run.from_table(runs_dir / "mine", settings=tiny(seed=4), rows=lambda: rows, tables={}, **kept)
     assert (run.name, run.seed, run.status, run.experiment) == ("mine", 4, "complete", "0123abcd")
     assert (run.crossing().step, run.up_to(60).crossing().step, run.judged_at(0.5).crossing().step) == (97, None, 60)
     assert run.environment == {"torch": "2"}
