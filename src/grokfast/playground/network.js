@@ -35,7 +35,7 @@ export function splitPairs(seed, share) {
     const j = Math.floor(random() * (i + 1));
     [pairs[i], pairs[j]] = [pairs[j], pairs[i]];
   }
-  const count = Math.round(share * PAIRS);
+  const count = Math.floor(share * PAIRS);
   return { train: pairs.slice(0, count), val: pairs.slice(count) };
 }
 

@@ -112,8 +112,8 @@ function say(id, text) {
 
 function showState() {
   const done = networks.every(isDone);
-  say("start", { ready: "Start", running: "Pause", paused: "Continue", over: done ? "Finished" : "Continue" }[race.state]);
-  for (const id of ["start", "once"]) find(id).setAttribute("aria-disabled", done);
+  say("play", { ready: "Start", running: "Pause", paused: "Continue", over: done ? "Finished" : "Continue" }[race.state]);
+  for (const id of ["play", "next"]) find(id).setAttribute("aria-disabled", done);
   const step = Math.min(...networks.map(({ latest }) => latest?.step ?? 0));
   say("step", `step ${step.toLocaleString("en")}`);
   for (const { box, latest } of networks) {
@@ -319,8 +319,8 @@ function readOut(box, event) {
 // Start --------------------------------------------------------------------------------------------------------------
 
 makeControls();
-find("start").onclick = () => (race.state === "running" ? pause() : start());
-find("once").onclick = once;
+find("play").onclick = () => (race.state === "running" ? pause() : start());
+find("next").onclick = once;
 find("again").onclick = () => reset(true);
 for (const { box } of networks) {
   box.querySelector(".table").onpointermove = (event) => readOut(box, event);

@@ -74,6 +74,20 @@ export function outcome(history, budget) {
   return { memorised, understood, step: last.step, val: last.val, train: last.train, broken: last.broken };
 }
 
+// A whole race of one network, without a page: until it has understood or has no steps left.
+export function runToEnd(settings, budget) {
+  const training = startTraining(settings);
+  const history = [training.evaluate()];
+  let found = outcome(history, budget);
+  while (training.step < budget && found.understood === null && !training.broken) {
+    const next = nextEvaluation(training.step);
+    while (training.step < next && !training.broken) training.advance();
+    history.push(training.evaluate());
+    found = outcome(history, budget);
+  }
+  return found;
+}
+
 const HALF = (P - 1) / 2; // frequencies 1 .. HALF
 const COS = Float64Array.from({ length: P * P }, (_, i) => Math.cos((2 * Math.PI * Math.floor(i / P) * (i % P)) / P));
 const SIN = Float64Array.from({ length: P * P }, (_, i) => Math.sin((2 * Math.PI * Math.floor(i / P) * (i % P)) / P));

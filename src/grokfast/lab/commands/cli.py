@@ -36,6 +36,7 @@ COMMANDS = {
     "sweep": "train many settings of a task, by grid or by search",
     "duel": "tune several optimizers and filters alike, then say which is better",
     "verdicts": "write a page about all duels, from their outcomes",
+    "playground": "write a page in which two networks race in your browser, with and without the filter",
     "demo": "see grokking, with and without the filter, in about two minutes",
     "reproduce": "run the experiments of the paper's figures and tables",
 }

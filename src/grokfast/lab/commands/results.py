@@ -15,7 +15,6 @@ from grokfast.lab.paper.published import find_arm
 from grokfast.lab.report import evidence
 from grokfast.lab.report.draw_matplotlib import draw
 from grokfast.lab.report.markdown import put_between
-from grokfast.lab.report.page.explorer import explorer_page
 from grokfast.lab.report.pictures import Picture
 from grokfast.lab.report.results import results_page, summary_block
 from grokfast.lab.report.results_pictures import results_plots
@@ -80,7 +79,6 @@ def write_page(runs: list[Run], costs: list[Run], out: Path) -> None:
     for plot in plots:
         draw([plot], folder / f"{plot.name}.png")
     write_atomically(out, page_with(plots, runs, costs, out.parent).encode())
-    write_atomically(out.with_name("explorer.html"), explorer_page().encode())
     print(f"written: {out}, figures in {folder}")
     page = out.read_text(encoding="utf-8")
     for path in sorted(folder.glob("*.png")):

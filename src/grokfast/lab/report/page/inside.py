@@ -11,7 +11,6 @@ from grokfast.lab.compare.names import label
 from grokfast.lab.report.colours import number_of, number_runs
 from grokfast.lab.report.draw_plotly import chart
 from grokfast.lab.report.inside import inside_plots
-from grokfast.lab.report.page.explorer import picture
 from grokfast.lab.runs.directory import Run
 
 TEXT = (
@@ -44,3 +43,7 @@ def of_run(run: Run, found: Inside, number: int, place: int) -> str:
 <label>training <input type="range" min="0" max="{last}" value="{last}" step="1"> <output></output></label></div>
 <div class="pictures">{picture(f"Embeddings at frequency {found.key[0]}")}{picture("Power of the embedding by frequency")}{picture("Power of the logits by frequency")}</div>
 <script type="application/json">{data}</script></div><p class="soft">{TEXT}</p>{drawn}<p class="soft">{CURVES}</p>"""
+
+
+def picture(title: str) -> str:
+    return f'<figure><figcaption>{title}</figcaption><svg role="img" aria-label="{title}"></svg></figure>'

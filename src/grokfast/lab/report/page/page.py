@@ -22,7 +22,6 @@ from grokfast.lab.report.draw_plotly import chart
 from grokfast.lab.report.duels import duel_title
 from grokfast.lab.report.page.assets import asset
 from grokfast.lab.report.page.duels import duel_section, verdict_items
-from grokfast.lab.report.page.explorer import explorer, recorded_gradient
 from grokfast.lab.report.page.inside import inside_section
 from grokfast.lab.report.page.markup import bullets, commands, prose, table, titled_table
 from grokfast.lab.report.page.sweeps import sweep_section
@@ -80,7 +79,6 @@ def page(
     parts += [Part(task, section(task, group)) for task, group in tasks.items()]
     parts += [
         extra("The filters", FILTERS, filter_plots(runs)),
-        Part("Explore the filters", explorer(recorded_gradient(runs))),
         extra("Gradients in frequency", GRADIENTS, gradient_plots(runs)),
         extra("Weights in space", WEIGHTS, weight_plots(runs, weights), distances),
         Part("Inside the network", inside_section(runs)),
@@ -99,7 +97,7 @@ def page(
 {contents(shown)}
 {"".join(f'<section id="{part.id}"><h2>{escape(part.title)}</h2>{part.html}</section>' for part in shown)}
 {"</details>" if story else ""}
-</main><script>{asset("page.js")}</script><script>{asset("explorer.js")}</script><script>{asset("inside.js")}</script></body></html>
+</main><script>{asset("page.js")}</script><script>{asset("inside.js")}</script></body></html>
 """
 
 
