@@ -1,7 +1,8 @@
 """How fast the playground trains in a headless Chromium, and when its presets memorise and understand.
 
     python benchmarks/playground.py              steps per second of each network, both at once
-    python benchmarks/playground.py --presets    also the presets over five seeds, in Node (two minutes)
+    python benchmarks/playground.py --presets    also the presets over five seeds, in Node (two minutes); fails if one
+                                                 of them no longer tells its story
 
 Needs chromium, and node for the presets. Speeds mean something on a quiet machine with two cores only.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shutil
 import subprocess
 import tempfile
@@ -20,8 +22,16 @@ from timing import Table, show
 
 from grokfast.playground import ENGINE, script, write_page
 
-BROWSER = next(path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name)))
-SEEDS = 5
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+SEEDS, NEVER = 5, math.inf
+# Between which steps the network without a filter and the one with it understand, for every seed of each preset.
+RANGES = [
+    ((5000, NEVER), (1200, 2400)),  # the paper's claim
+    ((2000, 5000), (1000, 2000)),  # a little decay
+    ((250, 500), (500, 1000)),  # decay alone
+    ((2000, 5000), (NEVER, NEVER)),  # too strong
+    ((250, 500), (250, 600)),  # start late
+]
 # From the first to the last evaluation of a race that is not slowed down.
 RACE = """async ({values, budget}) => {
   document.getElementById("speed").value = "full";
@@ -40,14 +50,14 @@ RACE = """async ({values, budget}) => {
 }"""
 
 
-def speeds(budget: int) -> Table:
+def speeds(budget: int, executable: str) -> Table:
     from playwright.sync_api import sync_playwright
 
     rows: Table = []
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         path = Path(folder) / "playground.html"
         write_page(path)
-        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
         page.goto(path.as_uri())
         for name, values in {
@@ -74,15 +84,17 @@ def presets() -> Table:
     }}))))"""
     program = ["node", "-e", f"{script(*ENGINE, 'settings')}\n{asked}"]
     found: list[dict[str, Any]] = json.loads(subprocess.run(program, check=True, capture_output=True, text=True).stdout)
-    return [
-        {"preset": each["preset"]}
-        | {
-            f"{when} {name}": ", ".join(str(seed[place][when] or "-") for seed in each["seeds"])
-            for place, name in enumerate(("without", "with filter"))
-            for when in ("memorised", "understood")
-        }
-        for each in found
-    ]
+    rows: Table = []
+    for each, ranges in zip(found, RANGES, strict=True):
+        row: dict[str, object] = {"preset": each["preset"]}
+        for place, name in enumerate(("without", "with filter")):
+            low, high = ranges[place]
+            steps = [seed[place]["understood"] for seed in each["seeds"]]
+            row[f"memorised {name}"] = ", ".join(str(seed[place]["memorised"] or "-") for seed in each["seeds"])
+            row[f"understood {name}"] = ", ".join(str(step or "-") for step in steps)
+            row[f"{name} in range"] = all(low <= (step or NEVER) <= high for step in steps)
+        rows.append(row)
+    return rows
 
 
 def main() -> None:
@@ -90,9 +102,15 @@ def main() -> None:
     parser.add_argument("--presets", action="store_true", help="also run the presets over five seeds")
     parser.add_argument("--steps", type=int, default=3000, help="of each race that is timed (default: 3000)")
     args = parser.parse_args()
-    show("Steps per second of two networks at once", speeds(args.steps))
+    executable = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    if executable is None:
+        parser.error(f"needs one of {', '.join(BROWSERS)}")
+    show("Steps per second of two networks at once", speeds(args.steps, executable))
     if args.presets:
-        show(f"Steps, seeds 0 to {SEEDS - 1}; -: not within the budget", presets())
+        rows = presets()
+        show(f"Steps, seeds 0 to {SEEDS - 1}; -: not within the budget", rows)
+        if not all(row[f"{name} in range"] for row in rows for name in ("without", "with filter")):
+            raise SystemExit("a preset no longer tells its story")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from grokfast.lab.commands.cli import main
 from grokfast.playground import page
 
 Visit = Callable[..., Any]
@@ -30,6 +31,15 @@ def test_it_is_one_small_file_without_addresses() -> None:
     assert len(text.encode()) <= 300_000
     assert not re.search(r"https?://|//\w+\.\w+|\burl\(|<link|<img|<iframe|src=|@import|^import |^export ", text, re.M)
     assert "{{" not in text
+
+
+def test_the_command_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "new" / "race.html"
+    assert main(["playground", "-o", str(path)]) == 0
+    assert path.read_text(encoding="utf-8") == page()
+    assert str(path) in capsys.readouterr().out
+    assert [each.name for each in path.parent.iterdir()] == ["race.html"]
+    assert main(["playground", "-o", str(tmp_path / "race.txt")]) == 1
 
 
 def test_a_link_to_the_site_is_there_only_if_asked_for() -> None:

@@ -90,7 +90,9 @@ export function drawCurves(canvas, networks, budget, colours) {
     const last = history.at(-1);
     line(pen, history.map(({ step, train }) => [across(step), up(train)]), { colour, width: 1.6, dash: [2, 5], alpha: 0.9 });
     line(pen, history.map(({ step, val }) => [across(step), up(val)]), { colour, width: 3 });
-    labels.push({ x: across(last.step), y: up(last.val), text: `${narrow ? name.replace(" filter", "") : name} ${Math.round(100 * last.val)}%`, colour, weight: 600, tip: [across(last.step), up(last.val)] });
+    const [x, y] = [across(last.step), up(last.val)];
+    const text = `${narrow ? name.replace(" filter", "") : name} ${Math.round(100 * last.val)}%`;
+    labels.push({ x, y, text, colour, weight: 600, tip: [x, y] });
   }
   labels.push(...trainingLabels(networks, across, up, colours));
   for (const { history, outcome, colour } of networks) {
@@ -100,9 +102,10 @@ export function drawCurves(canvas, networks, budget, colours) {
     line(pen, [[x, y], [x, bottom]], { colour, width: 1.2, dash: [3, 4] });
     dot(pen, x, y, 5, colours.card, colour);
   }
-  for (const label of understoodLabels(pen, networks, across, up, width, narrow)) write(pen, label.text, label.x, label.y, { ...label, size: 13, back: colours.card });
+  const put = (label, x) => write(pen, label.text, x, label.y, { ...label, size: 13, back: colours.card });
+  for (const label of understoodLabels(pen, networks, across, up, width, narrow)) put(label, label.x);
   for (const label of labels) if (label.tip) dot(pen, ...label.tip, 4, label.colour);
-  for (const label of apart(labels, 17, edge.top, bottom - 8)) write(pen, label.text, label.x + 9, label.y, { ...label, size: 13, back: colours.card });
+  for (const label of apart(labels, 17, edge.top, bottom - 8)) put(label, label.x + 9);
 }
 
 // One label for both training curves while they are close to each other.
@@ -125,14 +128,16 @@ function trainingLabels(networks, across, up, colours) {
 
 // The first to understand is named on its left, the second on its right if there is room.
 function understoodLabels(pen, networks, across, up, width, narrow) {
-  const first = networks.filter(({ outcome }) => outcome && outcome.understood !== null).sort((a, b) => a.outcome.understood - b.outcome.understood);
+  const understood = networks.filter(({ outcome }) => outcome && outcome.understood !== null);
+  understood.sort((a, b) => a.outcome.understood - b.outcome.understood);
   pen.font = `600 13px ${FONT}`;
-  return first.map(({ outcome, colour }, i) => {
+  return understood.map(({ outcome, colour }, i) => {
     const text = `${narrow ? "" : "understood "}at ${outcome.understood.toLocaleString("en")}`;
     const x = across(outcome.understood);
     const wide = pen.measureText(text).width;
     const after = i === 1 && x + 12 + wide < width;
-    return { text, colour, weight: 600, x: after ? x + 12 : Math.max(4, x - 14 - wide), y: up(i === 0 ? 0.9 : narrow ? 0.66 : 0.8) };
+    const y = up(i === 0 ? 0.9 : narrow ? 0.66 : 0.8);
+    return { text, colour, weight: 600, x: after ? x + 12 : Math.max(4, x - 14 - wide), y };
   });
 }
 
@@ -193,8 +198,9 @@ export function drawChart(canvas, lines, x, y, colours) {
     line(pen, [[edge.left, up(value)], [width - edge.right, up(value)]], { colour: colours.line, width: 1 });
     write(pen, short(value), edge.left - 6, up(value), { colour: colours.soft, size: 11, align: "right" });
   }
-  for (const value of x.ticks) write(pen, short(value), across(value), height - edge.bottom + 13, { colour: colours.soft, size: 11, align: "center" });
-  write(pen, x.title, (edge.left + width - edge.right) / 2, height - 9, { colour: colours.soft, size: 11, align: "center" });
+  const below = { colour: colours.soft, size: 11, align: "center" };
+  for (const value of x.ticks) write(pen, short(value), across(value), height - edge.bottom + 13, below);
+  write(pen, x.title, (edge.left + width - edge.right) / 2, height - 9, below);
   pen.save();
   pen.beginPath();
   pen.rect(edge.left, edge.top - 2, width - edge.left - edge.right, height - edge.top - edge.bottom + 4);
@@ -206,7 +212,8 @@ export function drawChart(canvas, lines, x, y, colours) {
 export function short(value) {
   if (value === 0) return "0";
   const size = Math.abs(value);
-  return size >= 1e-3 && size < 1e5 ? (+value.toPrecision(3)).toLocaleString("en") : value.toExponential(0).replace("e-", "e−").replace("e+", "e");
+  if (size >= 1e-3 && size < 1e5) return (+value.toPrecision(3)).toLocaleString("en");
+  return value.toExponential(0).replace("e-", "e−").replace("e+", "e");
 }
 
 // About `most` round numbers in a range.

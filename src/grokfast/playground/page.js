@@ -4,7 +4,7 @@ import { nextEvaluation, outcome } from "./race.js";
 import { drawChart, drawCurves, drawRing, drawTable, readColours, roundTicks, short } from "./drawing.js";
 import { cutoff, filterSeries, gains, impulse, memory } from "./response.js";
 import { BUDGET, PRESETS, SETTINGS, fromHash, presetSettings, sameSettings, toHash, toPython } from "./settings.js";
-import { during, happened, meaning } from "./story.js";
+import { LEGEND, during, happened, meaning } from "./story.js";
 
 const LEAD = 200; // steps that one network may be ahead of the other
 const FRAME = 1000 / 30; // milliseconds between two drawings
@@ -19,9 +19,11 @@ let colours = readColours();
 // Race ---------------------------------------------------------------------------------------------------------------
 
 const source = URL.createObjectURL(new Blob([find("engine").textContent, "serve(self);"], { type: "text/javascript" }));
-const networks = ["without", "filtered"].map((kind, place) => {
+const networks = ["without", "filtered"].map((kind) => {
   const worker = new Worker(source);
-  const network = { kind, worker, name: kind === "without" ? "without filter" : "with filter", box: document.querySelector(`.network.${kind}`), light: new Float64Array(PAIRS), points: new Float64Array(2 * P) };
+  const box = document.querySelector(`.network.${kind}`);
+  const name = box.querySelector("h2").textContent;
+  const network = { kind, name, box, worker, light: new Float64Array(PAIRS), points: new Float64Array(2 * P) };
   worker.onmessage = ({ data }) => receive(network, data);
   worker.onerror = ({ message }) => (find("happened").textContent = `The race could not start: ${message}`);
   return network;
@@ -57,15 +59,15 @@ function receive(network, report) {
 }
 
 const isDone = ({ latest }) => latest !== null && (latest.step >= BUDGET || latest.broken);
+const hasUnderstood = ({ outcome }) => outcome !== null && outcome.understood !== null;
 
 function isOver() {
-  if (networks.every(isDone)) return true;
-  return !race.toBudget && networks.every((network) => isDone(network) || (network.outcome !== null && network.outcome.understood !== null));
+  return networks.every((network) => isDone(network) || (!race.toBudget && hasUnderstood(network)));
 }
 
 // Lets both networks go on, as far as the speed and the slower one of them permit.
 function allow() {
-  const slower = Math.min(...networks.map((network) => (network.latest === null ? 0 : isDone(network) ? Infinity : network.latest.step)));
+  const slower = Math.min(...networks.map((network) => (isDone(network) ? BUDGET : network.latest?.step ?? 0)));
   race.allowed = Math.min(race.allowed, slower + LEAD);
   let next = nextEvaluation(race.limit);
   while (next <= race.allowed && next <= BUDGET) {
@@ -123,13 +125,13 @@ function showState() {
   const [without, filtered] = networks.map((network) => network.outcome);
   if (!without || !filtered || step === 0) {
     say("happened", race.state === "ready" ? "Press Start: two networks will race from the same weights." : "Ready, steady …");
-    say("meaning", "");
+    say("meaning", LEGEND);
   } else if (race.state === "over") {
     say("happened", happened(without, filtered, settings));
     say("meaning", meaning(without, filtered, settings));
   } else {
     say("happened", during(without, filtered, settings));
-    say("meaning", "");
+    say("meaning", LEGEND);
   }
 }
 
@@ -188,23 +190,29 @@ function drawFilter() {
   const colour = colours.filtered;
   const frequencies = range(300).map((i) => 10 ** (-4 + (i / 299) * (4 + Math.log10(0.5))));
   const found = frequencies.map((frequency) => gains(settings, frequency));
-  const top = Math.max(10, 2 * (1 + settings.lamb));
-  drawChart(find("transfer"), [
+  const curves = [
     { x: frequencies, y: found.map(({ slow }) => slow), colour, width: 1.5, dash: [5, 4] },
     { x: frequencies, y: found.map(({ total }) => total), colour, width: 2.5 },
-  ], { range: [1e-4, 0.5], log: true, ticks: [1e-4, 1e-3, 1e-2, 0.1], title: "cycles per step" }, { range: [0.01, top], log: true, ticks: [0.01, 0.1, 1, 10] }, colours);
+  ];
+  const cycles = { range: [1e-4, 0.5], log: true, ticks: [1e-4, 1e-3, 1e-2, 0.1], title: "cycles per step" };
+  const gain = { range: [0.01, Math.max(10, 2 * (1 + settings.lamb))], log: true, ticks: [0.01, 0.1, 1, 10] };
+  drawChart(find("transfer"), curves, cycles, gain, colours);
   const long = Math.min(1000, Math.max(20, Math.ceil(4 * memory(settings))));
   const weights = impulse(settings, long);
   const most = 1.1 * weights[0] || 1;
-  drawChart(find("impulse"), [{ x: range(long), y: weights, colour, width: 2.5 }], { range: [0, long - 1], ticks: roundTicks(0, long - 1, 4), title: "steps after a gradient" }, { range: [0, most], ticks: roundTicks(0, most, 3) }, colours);
+  const later = { range: [0, long - 1], ticks: roundTicks(0, long - 1, 4), title: "steps after a gradient" };
+  const part = { range: [0, most], ticks: roundTicks(0, most, 3) };
+  drawChart(find("impulse"), [{ x: range(long), y: weights, colour, width: 2.5 }], later, part, colours);
   say("gains", aboutFilter());
 }
 
 function aboutFilter() {
   if (settings.filter === "none") return "No filter: every gradient reaches the optimizer as it is.";
   const edge = cutoff(settings);
-  const first = `A change that lasts is multiplied by ${short(1 + settings.lamb)}, jitter from step to step by ${short(gains(settings, 0.5).total)}.`;
-  return edge === null ? first : `${first} Changes that take more than ${Math.round(1 / edge).toLocaleString("en")} steps count as slow.`;
+  const jitter = short(gains(settings, 0.5).total);
+  const first = `A change that lasts is multiplied by ${short(1 + settings.lamb)}, jitter from step to step by ${jitter}.`;
+  if (edge === null) return first;
+  return `${first} Changes that take more than ${Math.round(1 / edge).toLocaleString("en")} steps count as slow.`;
 }
 
 function drawSeries() {
@@ -214,10 +222,13 @@ function drawSeries() {
   const added = filterSeries(settings, all).slice(begin).map((value, i) => value - raw[i]);
   const size = 1.1 * Math.max(1e-12, ...raw.map(Math.abs), ...added.map(Math.abs));
   const x = range(raw.length).map((i) => begin + i);
-  drawChart(find("series"), [
+  const curves = [
     { x, y: raw, colour: colours.soft, width: 1, alpha: 0.6 },
     { x, y: added, colour: colours.filtered, width: 2.5 },
-  ], { range: [begin, begin + SHOWN], ticks: roundTicks(begin, begin + SHOWN, 3), title: raw.length ? "steps" : "steps (start the race)" }, { range: [-size, size], ticks: raw.length ? roundTicks(-size, size, 3) : [0] }, colours);
+  ];
+  const title = raw.length ? "steps" : "steps (start the race)";
+  const steps = { range: [begin, begin + SHOWN], ticks: roundTicks(begin, begin + SHOWN, 3), title };
+  drawChart(find("series"), curves, steps, { range: [-size, size], ticks: raw.length ? roundTicks(-size, size, 4) : [0] }, colours);
 }
 
 // Controls -----------------------------------------------------------------------------------------------------------
@@ -232,20 +243,23 @@ function element(tag, attributes = {}, ...children) {
 function makeControl(name) {
   const { values, names, help } = SETTINGS[name];
   const note = element("small", { id: `${name}-help` }, help);
+  const described = { id: name, name, "aria-describedby": note.id };
+  const label = element("label", { for: name }, name);
   if (name === "seed") {
-    const input = element("input", { id: name, name, type: "number", min: 0, max: values.at(-1), "aria-describedby": note.id });
+    const input = element("input", { ...described, type: "number", min: 0, max: values.at(-1) });
     const other = element("button", { type: "button" }, "another seed");
     other.onclick = () => change({ seed: (settings.seed + 1) % values.length });
-    return element("div", { class: "control" }, element("label", { for: name }, name), element("span", { class: "choice" }, input, other), note);
+    return element("div", { class: "control" }, label, element("span", { class: "choice" }, input, other), note);
   }
   if (typeof values[0] === "string") {
-    const options = values.map((value, i) => element("label", {}, element("input", { type: "radio", name, value }), (names ?? values)[i]));
+    const radio = (value) => element("input", { type: "radio", name, value });
+    const options = values.map((value, i) => element("label", {}, radio(value), (names ?? values)[i]));
     const title = element("span", { id: `${name}-name` }, name);
-    const group = element("span", { class: "choice", role: "radiogroup", "aria-labelledby": title.id, "aria-describedby": note.id }, ...options);
-    return element("div", { class: "control" }, title, group, note);
+    const role = { role: "radiogroup", "aria-labelledby": title.id, "aria-describedby": note.id };
+    return element("div", { class: "control" }, title, element("span", { class: "choice", ...role }, ...options), note);
   }
-  const slider = element("input", { id: name, name, type: "range", min: 0, max: values.length - 1, step: 1, "aria-describedby": note.id });
-  return element("div", { class: "control" }, element("label", { for: name }, name), slider, element("output", { for: name }), note);
+  const slider = element("input", { ...described, type: "range", min: 0, max: values.length - 1, step: 1 });
+  return element("div", { class: "control" }, label, slider, element("output", { for: name }), note);
 }
 
 function makeControls() {
@@ -289,9 +303,13 @@ function showSettings(typing = null) {
       control.querySelector("output").textContent = settings[name];
     } else if (input !== typing) input.value = settings[name];
   }
-  const shown = { alpha: settings.filter === "ema", window_size: settings.filter === "ma", lamb: settings.filter !== "none", start: settings.filter !== "none" };
-  for (const [name, visible] of Object.entries(shown)) document.querySelector(`.control[data-name=${name}]`).hidden = !visible;
-  [...find("presets").children].forEach((button, i) => button.setAttribute("aria-pressed", sameSettings(settings, presetSettings(PRESETS[i], settings.seed))));
+  const filters = { alpha: ["ema"], window_size: ["ma"], lamb: ["ema", "ma"], start: ["ema", "ma"] };
+  for (const [name, those] of Object.entries(filters)) {
+    document.querySelector(`.control[data-name=${name}]`).hidden = !those.includes(settings.filter);
+  }
+  [...find("presets").children].forEach((button, i) => {
+    button.setAttribute("aria-pressed", sameSettings(settings, presetSettings(PRESETS[i], settings.seed)));
+  });
   find("python").textContent = toPython(settings);
   drawFilter();
   redraw();
@@ -309,7 +327,8 @@ function change(values) {
 function readOut(box, event) {
   const network = networks.find((each) => each.box === box);
   const { left, top, width } = event.target.getBoundingClientRect();
-  const [b, a] = [event.clientX - left, event.clientY - top].map((at) => Math.min(P - 1, Math.max(0, Math.floor((P * at) / width))));
+  const square = (at) => Math.min(P - 1, Math.max(0, Math.floor((P * at) / width)));
+  const [a, b] = [square(event.clientY - top), square(event.clientX - left)];
   const said = network.latest?.answers[a * P + b];
   const kind = race.training[a * P + b] ? "training" : "new";
   const text = said === (a + b) % P ? `${a} + ${b} = ${said}, right` : `${a} + ${b} = ${(a + b) % P}, it says ${said}`;

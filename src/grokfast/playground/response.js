@@ -23,8 +23,8 @@ export function gains(settings, frequency) {
 
 // How much of a gradient is added t = 0, 1, ... steps later.
 export function impulse({ filter, alpha, window_size, lamb }, steps) {
-  const weight = { none: () => 0, ema: (t) => (1 - alpha) * alpha ** t, ma: (t) => (t < window_size ? 1 / window_size : 0) }[filter];
-  return Array.from({ length: steps }, (_, t) => lamb * weight(t));
+  const weights = { none: () => 0, ema: (t) => (1 - alpha) * alpha ** t, ma: (t) => (t < window_size ? 1 / window_size : 0) };
+  return Array.from({ length: steps }, (_, t) => lamb * weights[filter](t));
 }
 
 // The gradients of one weight as the optimizer gets them.

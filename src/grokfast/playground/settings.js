@@ -4,11 +4,11 @@ export const BUDGET = 6000; // steps of a race
 
 // Every setting has a list of values. `names` are those that a user reads.
 export const SETTINGS = {
-  filter: { values: ["none", "ema", "ma"], names: ["none", "EMA", "MA"], help: "what is added to the gradients of the right network" },
+  filter: { values: ["none", "ema", "ma"], names: ["none", "EMA", "MA"], help: "of the right network" },
   alpha: { values: [0, 0.5, 0.8, 0.9, 0.95, 0.96, 0.98, 0.99, 0.995, 0.998], help: "memory of the average" },
   window_size: { values: [2, 5, 10, 20, 30, 50, 75, 100, 150, 200], help: "gradients in the mean" },
   lamb: { values: [0, 0.5, 1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9, 10], help: "how much of the slow part is added" },
-  start: { values: [0, 50, 100, 150, 200, 300, 500, 1000, 2000], help: "first step with the filter; its average is kept from step 0" },
+  start: { values: [0, 50, 100, 150, 200, 300, 500, 1000, 2000], help: "first step with the filter; it averages from step 0" },
   weight_decay: { values: [0, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 1, 2, 3, 5], help: "pulls all weights towards zero" },
   lr: { values: [0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1], help: "learning rate" },
   share: { values: [0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8], help: "part of all sums that is for training" },
@@ -17,7 +17,8 @@ export const SETTINGS = {
   seed: { values: Array.from({ length: 100 }, (_, i) => i), help: "weights, training sums and batches" },
 };
 
-export const DEFAULTS = { filter: "ema", alpha: 0.98, window_size: 50, lamb: 2, start: 0, weight_decay: 0, lr: 0.01, share: 0.5, batch: "64", loss: "squares", seed: 0 };
+const FILTER = { filter: "ema", alpha: 0.98, window_size: 50, lamb: 2, start: 0 };
+export const DEFAULTS = { ...FILTER, weight_decay: 0, lr: 0.01, share: 0.5, batch: "64", loss: "squares", seed: 0 };
 
 export const PRESETS = [
   { name: "The paper’s claim", hint: "no weight decay", values: {} },
