@@ -68,8 +68,8 @@ export function meaning(without, filtered, settings) {
         "If you can, look at “Decay alone” first.";
     case "same":
       if (start === 0) return "The filter makes no clear difference here. Leave it out: it needs memory for every weight.";
-      return `A filter that starts at step ${start} does no harm here, and it brings no gain either. ` +
-        "Set start to 0 and see the difference.";
+      return `Started at step ${start}, the filter makes no clear difference. Set start to 0 and compare: ` +
+        "a late start can mend what a filter does to the first steps.";
     case "slower":
       return `The filter hurts here: with it, understanding takes ${times} times as many steps. ` +
         (weight_decay >= 0.3 ? "With good weight decay you need no filter. Tune decay first." : "Leave it out, or lower lamb.");
