@@ -26,6 +26,7 @@ COMMANDS = {
     "report": "write a page about runs, and their figures",
     "inside": "show what a network has learnt of modular arithmetic, frequency by frequency",
     "response": "show what a filter does to each frequency of the gradients",
+    "playground": "write a page in which two networks race in your browser, with and without the filter",
     "reproduce": "run the experiments of the paper's figures and tables",
 }
 EXPECTED = (RunError, ValueError, TypeError, OSError, NotImplementedError)  # mistakes of the user, not ours
