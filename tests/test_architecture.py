@@ -45,10 +45,17 @@ MAY_IMPORT = {
     "checks": set(),
     "filters": {"checks", "filters"},
     "functional": {"binding/gradients", "filters"},
+    "integrations/keras": {"checks"},  # a twin without torch, like optax
     "optax": {"checks", "optax"},
     "stages": set(),
 }
-MAY_NEED = {"__init__": set(), "checks": set(), "stages": set(), "optax": {"jax", "optax"}}  # the rest: torch
+MAY_NEED = {  # the rest: torch
+    "__init__": set(),
+    "checks": set(),
+    "stages": set(),
+    "integrations/keras": {"keras", "numpy"},
+    "optax": {"jax", "optax"},
+}
 ON_PUBLIC_NAMES = ("integrations", "lab")
 PUBLIC = {*grokfast.__all__, "__version__"}
 
@@ -63,7 +70,7 @@ def room_of(path: str) -> str | None:
 
 
 CORE = [path for path in FILES if room_of(path)]
-OUTSIDE = [path for path in FILES if path.startswith(ON_PUBLIC_NAMES)]
+OUTSIDE = [path for path in FILES if path.startswith(ON_PUBLIC_NAMES) and not room_of(path)]
 each_core_file = pytest.mark.parametrize("path", CORE)
 
 
