@@ -247,6 +247,22 @@ def test_lamb_zero_changes_nothing(options: dict[str, Any]) -> None:
     assert float(plain.optimizer.learning_rate) == float(wrapped.optimizer.learning_rate)
 
 
+def test_embeddings_are_filtered_too() -> None:
+    def embed(optimizer: Any) -> list[np.ndarray]:
+        keras.utils.set_random_seed(0)
+        layers = [keras.layers.Embedding(10, 4), keras.layers.Flatten(), keras.layers.Dense(1)]
+        net = keras.Sequential([keras.Input((3,), dtype="int32"), *layers])
+        net.compile(optimizer=optimizer, loss="mse")
+        words = np.arange(48).reshape(16, 3) % 10
+        net.fit(words, words.sum(axis=1, keepdims=True) / 10, epochs=2, batch_size=4, shuffle=False, verbose=0)
+        return net.get_weights()
+
+    rate = 0.01
+    # A filter without memory multiplies gradients by 1 + lamb.
+    assert_close(embed(SGD(3 * rate)), embed(GrokfastEMA(SGD(rate), alpha=0.0, lamb=2.0)))
+    assert_close(embed(SGD(3 * rate)), embed(GrokfastMA(SGD(rate), window_size=1, lamb=2.0)))
+
+
 @pytest.mark.parametrize("steps", [None, 3])  # 3: saved with one gradient accumulated
 @each_kind
 def test_a_saved_model_continues_as_if_uninterrupted(kind: Any, values: Any, steps: int | None, tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ class Grokfast(keras.optimizers.Optimizer):
 
     def _filter_one(self, grad: Any, state: Any, seen: Any, started: Any) -> Any:
         dtype = next(iter(state.values())).dtype
-        wide = ops.cast(ops.convert_to_tensor(grad, sparse=False), dtype)
+        wide = ops.cast(dense(grad), dtype)
         slow, present = self._advance(wide, state, seen)
         mixed = ops.multiply(slow, self.lamb) if self.slow_only else wide + ops.multiply(slow, self.lamb)
         for condition in (started, present):
@@ -331,6 +331,13 @@ def write_slot(window: Any, place: Any, value: Any) -> None:
     else:
         starts = (place, *(0 for _ in value.shape))
         window.assign(ops.slice_update(ops.convert_to_tensor(window), starts, value[None]))
+
+
+def dense(grad: Any) -> Any:
+    """The gradient of an embedding may be sparse; its slow part is not."""
+    if type(grad).__name__ == "IndexedSlices":  # TensorFlow's
+        return ops.add(grad, ops.zeros(grad.shape, grad.dtype))
+    return ops.convert_to_tensor(grad, sparse=False)
 
 
 def narrow(mixed: Any, grad: Any) -> Any:
