@@ -60,7 +60,7 @@ def test_it_is_an_optimizer_class_for_tools_that_ask() -> None:
 @pytest.mark.parametrize(
     ("values", "error", "message"),
     [
-        ({"optimizer": "adamw"}, ValueError, r"optimizer must be .* torch.optim \(did you mean AdamW, .*\?\), got 'adamw'"),
+        ({"optimizer": "adamw"}, ValueError, r"optimizer must be .* \(did you mean AdamW, .*\?\), got 'adamw'"),
         ({"optimizer": "Zzz"}, ValueError, "optimizer must be a name in torch.optim, got 'Zzz'"),
         ({"optimizer": "Optimizer"}, ValueError, "optimizer must be a name in torch.optim"),
         ({"optimizer": 3}, TypeError, "optimizer must be a name in torch.optim or a callable, got 3"),

@@ -21,14 +21,6 @@ class Optimizer(torch.optim.Optimizer):
     A call returns an optimizer of the named class, never an instance of this one. It is a class because many
     configuration tools accept nothing else.
 
-    Args:
-        params: parameters or param groups, as for any optimizer.
-        optimizer: a class of `torch.optim` by name, or anything that makes an optimizer from `params`.
-        filter: `"ema"`, `"ma"`, `"fir"`, `"iir"` or `"butterworth"`, or a filter such as `grokfast.EMA()`.
-        start: when to begin changing gradients, as in `grokfast.attach`.
-        nonfinite: what to do when a gradient holds an inf or a NaN, as in `grokfast.attach`.
-        values: the values of the filter, if `filter` is a name, and of the optimizer.
-
     Examples:
         >>> import grokfast, torch
         >>> model = torch.nn.Linear(2, 1)
@@ -47,6 +39,16 @@ class Optimizer(torch.optim.Optimizer):
         nonfinite: Literal["scaler", "skip", "raise"] = "scaler",
         **values: Any,
     ) -> torch.optim.Optimizer:
+        """Make the optimizer and attach the filter.
+
+        Args:
+            params: parameters or param groups, as for any optimizer.
+            optimizer: a class of `torch.optim` by name, or anything that makes an optimizer from `params`.
+            filter: `"ema"`, `"ma"`, `"fir"`, `"iir"` or `"butterworth"`, or a filter such as `grokfast.EMA()`.
+            start: when to begin changing gradients, as in `grokfast.attach`.
+            nonfinite: what to do when a gradient holds an inf or a NaN, as in `grokfast.attach`.
+            values: the values of the filter, if `filter` is a name, and of the optimizer.
+        """
         make = find_optimizer(optimizer)
         chosen, rest = make_filter(filter, values, make)
         made = make(params, **rest)
