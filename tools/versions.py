@@ -25,15 +25,13 @@ PAIRS = ("3.10+2.4.0", "3.13+2.15.0")  # the oldest and the newest that pass; RE
 PACKAGES = (
     "filelock fsspec jinja2 networkx setuptools sympy typing_extensions hypothesis numpy pytest pytest-xdist scipy"
 )
-ELSEWHERE = (
-    "lab",
-    "integrations",
-    "release",
-    *(f"test_{name}.py" for name in ["docs", "examples", "notebook", "optax", "site"]),
-)
+ELSEWHERE = "lab integrations release test_docs.py test_examples.py test_notebook.py test_optax.py test_site.py"
 CORE = (
-    *("tests", "src/grokfast/binding", "src/grokfast/filters", "src/grokfast/stages.py", "src/grokfast/functional.py"),
-    *(f"--ignore=tests/{name}" for name in ELSEWHERE),
+    *(
+        "tests",
+        *(f"src/grokfast/{name}" for name in ("binding", "filters", "factory.py", "functional.py", "stages.py")),
+    ),
+    *(f"--ignore=tests/{name}" for name in ELSEWHERE.split()),
     "--deselect=tests/test_architecture.py::test_optax_works_without_torch",
 )
 
@@ -56,7 +54,7 @@ def test(home: Path, python: str, torch: str) -> tuple[int, str]:
     if not (home / "ready").exists():
         make_environment(home, python, torch)
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    command = [program, "-m", "pytest", "-q", "-n", "1", "-rs", "-p", "no:cacheprovider", *CORE]
+    command = [program, "-m", "pytest", "-q", "-n", "1", "-rsfE", "-p", "no:cacheprovider", *CORE]
     run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     print(f"== {python} + {torch}\n{run.stdout[run.stdout.rfind('100%]') :]}{run.stderr}")
     return run.returncode, run.stdout.splitlines()[-1]
