@@ -56,7 +56,7 @@ class OptimizerCase(NamedTuple):
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
-        return [(3, 4), (2, 5)] if self.kind is torch.optim.Muon else [(3, 4), (5,), ()]
+        return [(3, 4), (2, 5)] if self.kind.__name__ == "Muon" else [(3, 4), (5,), ()]
 
 
 SETTINGS: list[tuple[type[torch.optim.Optimizer], dict[str, Any]]] = [
@@ -74,8 +74,8 @@ SETTINGS: list[tuple[type[torch.optim.Optimizer], dict[str, Any]]] = [
     (torch.optim.Adagrad, {"lr": 0.1}),
     (torch.optim.ASGD, {"lr": 0.1}),
     (torch.optim.Rprop, {"lr": 0.1}),
-    (torch.optim.Adafactor, {"lr": 0.1}),
-    (torch.optim.Muon, {"lr": 0.1}),
+    # torch 2.4 has no Adafactor, torch 2.8 has no Muon.
+    *((getattr(torch.optim, name), {"lr": 0.1}) for name in ("Adafactor", "Muon") if hasattr(torch.optim, name)),
 ]
 REFUSED = {torch.optim.LBFGS, torch.optim.SparseAdam}
 

@@ -26,13 +26,22 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_optimizer_state_dict,
 )
-from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import SGD, AdamW, Optimizer
 
 import grokfast
+
+try:
+    from torch.distributed.fsdp import fully_shard
+except ImportError:  # before torch 2.6: the laws of FSDP2 are skipped
+    fully_shard: Any = None
+try:
+    from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+except ImportError:  # before torch 2.5
+    from torch.distributed._tensor import DTensor, Shard, distribute_tensor
 
 ROWS = 12  # of the global batch: shares of 1, 2 and 3 ranks are equal
 SAVED, END = 6, 12  # steps
@@ -145,6 +154,21 @@ def original_parameters_of_fsdp_version_1_equal_one_process() -> None:
         assert handle.step == 8
         with FullyShardedDataParallel.summon_full_params(net):
             assert_same(net, one_process(filter))
+
+
+def parameters_sharded_by_hand_equal_one_process() -> None:
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for filter in FILTERS:
+        alone = nn.Parameter(torch.zeros(ROWS, 3))
+        sharded = nn.Parameter(distribute_tensor(torch.zeros(ROWS, 3), mesh, [Shard(0)]))
+        for param in (alone, sharded):
+            optimizer = SGD([param], lr=0.1)
+            grokfast.attach(optimizer, filter)
+            for step in range(8):
+                grad = batch(step)[:, :3].float()
+                param.grad = grad if param is alone else distribute_tensor(grad, mesh, [Shard(0)])
+                optimizer.step()
+        torch.testing.assert_close(whole(sharded.detach()), alone.detach())
 
 
 def state_is_sharded_like_the_parameters() -> None:
@@ -334,8 +358,11 @@ def check_float32_state_of_bfloat16_parameters(folder: Path, *, shard: bool) -> 
 LAWS = (
     ddp_equals_one_process,
     ddp_with_accumulation_equals_one_process,
-    sharded_equals_one_process,
     original_parameters_of_fsdp_version_1_equal_one_process,
+    parameters_sharded_by_hand_equal_one_process,
+)
+LAWS_OF_FSDP2 = (
+    sharded_equals_one_process,
     state_is_sharded_like_the_parameters,
     clipping_before_and_after_the_filter_equals_one_process,
     inf_on_one_rank_is_skipped_by_all,
@@ -353,10 +380,11 @@ def main(rank: int, count: int, part: str, folder: Path) -> None:
     store = dist.FileStore(str(folder / f"{part}.store"), count)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=count)
     if part == "train":
-        for law in LAWS:
+        for law in LAWS if fully_shard is None else LAWS + LAWS_OF_FSDP2:
             law()
             say(f"kept {law.__name__}")
-        save_all(folder)
+        if fully_shard is not None:
+            save_all(folder)
     else:
         check_continues_as_uninterrupted(folder, shard=True)
         check_float32_state_of_bfloat16_parameters(folder, shard=True)

@@ -14,7 +14,8 @@ from cases import ALL_FILTERS, each_filter, filtered_constant, make_params, make
 from grokfast import EMA, MA, Filter
 from reference import slow_part
 
-KINDS = [torch.optim.SGD, torch.optim.AdamW, torch.optim.RMSprop, torch.optim.Adafactor]
+NAMES = ("SGD", "AdamW", "RMSprop", "Adafactor")
+KINDS = [getattr(torch.optim, name) for name in NAMES if hasattr(torch.optim, name)]  # torch 2.4 has no Adafactor
 
 
 def one_param(value: float = 0.0, **options: float) -> tuple[torch.nn.Parameter, torch.optim.Optimizer]:

@@ -84,6 +84,7 @@ COMPILED = [case for case in ALL_OPTIMIZERS if case.kind in (torch.optim.SGD, to
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile warns about torch.jit, by itself
+@pytest.mark.filterwarnings("ignore:Guards may run slower:RuntimeWarning")  # the same, with Python 3.13.0
 @pytest.mark.parametrize("case", COMPILED, ids=str)
 def test_compiled_step_equals_the_plain_step(case: OptimizerCase) -> None:
     torch._dynamo.reset()

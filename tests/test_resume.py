@@ -27,6 +27,8 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adamw_fused": lambda params: torch.optim.AdamW(params, lr=0.05, fused=True),
     "adafactor": lambda params: torch.optim.Adafactor(params, lr=0.05),
 }
+if not hasattr(torch.optim, "Adafactor"):  # torch 2.4
+    del OPTIMIZERS["adafactor"]
 
 
 class Run:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from grokfast.binding.attach import attach
     from grokfast.binding.handle import Attachment
+    from grokfast.factory import Optimizer
     from grokfast.filters import EMA, FIR, IIR, MA, Butterworth, Filter, Slow
     from grokfast.functional import gradfilter_ema, gradfilter_ma
     from grokfast.stages import Saturation, Trigger
@@ -26,6 +27,7 @@ __all__ = [
     "Attachment",
     "Butterworth",
     "Filter",
+    "Optimizer",
     "Saturation",
     "Slow",
     "Trigger",
@@ -41,6 +43,7 @@ _HOMES = {
     "attach": "binding.attach",
     "gradfilter_ema": "functional",
     "gradfilter_ma": "functional",
+    "Optimizer": "factory",
 }
 
 

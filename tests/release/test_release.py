@@ -2,6 +2,7 @@
 
 import ast
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ MAKEFILE = (ROOT / "Makefile").read_text()
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 KINDS = ["Added", "Changed", "Fixed", "Removed"]
 TARGETS = set(re.findall(r"^([a-z]+):", MAKEFILE, flags=re.MULTILINE))
+VERSIONS = runpy.run_path(str(ROOT / "tools" / "versions.py"))
 each_workflow = pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 
 
@@ -102,23 +104,40 @@ def test_only_a_job_that_publishes_may_write(path: Path) -> None:
     assert writing <= {"publish", "deploy"}
 
 
-def test_python_versions_are_tested() -> None:
+def test_claims_about_versions_are_those_that_are_tested() -> None:
     jobs = load(ROOT / ".github" / "workflows" / "tests.yml")["jobs"]
-    assert jobs["suite"]["strategy"]["matrix"]["python"] == ["3.11", "3.12", "3.13"]
-    assert {"python-version": "3.10"} in [step.get("with") for step in jobs["core"]["steps"]]
+    pairs = [f"{pair['python']}+{pair['torch']}" for pair in jobs["core"]["strategy"]["matrix"]["include"]]
+    assert pairs == list(VERSIONS["PAIRS"])
+    project = (ROOT / "pyproject.toml").read_text()
+    oldest, newest = (tuple(pair.split("+")) for pair in pairs)
+    assert f'requires-python = ">={oldest[0]}"' in project
+    assert f'dependencies = ["torch>={oldest[1].removesuffix(".0")}"]' in project
+    pinned = re.findall(r"^torch==(\d+\.\d+)", (ROOT / "constraints.txt").read_text(), flags=re.MULTILINE)[0]
+    suite = next(step["with"]["python-version"] for step in jobs["suite"]["steps"] if "with" in step)
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    for python, torch in (oldest, newest, (suite, pinned)):
+        assert f"Python {python} and torch {torch}" in readme
+        assert f'"Programming Language :: Python :: {python}"' in project
 
 
-def test_the_core_job_runs_tests_that_need_no_extra() -> None:
-    core = load(ROOT / ".github" / "workflows" / "tests.yml")["jobs"]["core"]["steps"]
-    words = " ".join(step.get("run", "") for step in core).split()
-    ignored = {word.removeprefix("--ignore=tests/") for word in words}
+def test_the_core_needs_no_extra() -> None:
     helpers = {path.stem for path in (ROOT / "tests").glob("*.py")}
-    there = {*helpers, *words, *sys.stdlib_module_names, "grokfast", "torch"}
+    there = {*helpers, *VERSIONS["PACKAGES"].split(), *sys.stdlib_module_names, "grokfast", "torch"}
     for path in (ROOT / "tests").glob("test_*.py"):
-        if path.name not in ignored:
+        if path.name not in VERSIONS["ELSEWHERE"].split():
             names = top_level_imports(path)
             assert {name.split(".")[0] for name in names} <= there, path.name
             assert not any(name.startswith(("grokfast.lab", "grokfast.optax")) for name in names), path.name
+
+
+def test_the_tests_that_an_old_torch_skips_exist() -> None:
+    skipped = {
+        test for _, _, tests in runpy.run_path(str(ROOT / "tests" / "conftest.py"))["FEATURES"] for test in tests
+    }
+    defined = {
+        name for path in (ROOT / "tests").glob("test_*.py") for name in re.findall(r"def (test_\w+)", path.read_text())
+    }
+    assert skipped <= defined
 
 
 def top_level_imports(path: Path) -> set[str]:

@@ -45,7 +45,10 @@ def shard_like(tensor: Tensor, grad: Any) -> Tensor:
     """A state that was made for a local shard, as a DTensor laid out like the gradient."""
     if not is_sharded(grad):
         return tensor
-    from torch.distributed.tensor import DTensor, Shard
+    try:
+        from torch.distributed.tensor import DTensor, Shard
+    except ImportError:  # torch 2.4
+        from torch.distributed._tensor import DTensor, Shard
 
     lead = tensor.dim() - grad.dim()
     placements = [Shard(p.dim + lead) if p.is_shard() else p for p in grad.placements]
