@@ -149,11 +149,11 @@ TABLE: list[Bad] = [
     ],
     Bad(lambda: attach(start=Saturation), TypeError, "start must be an integer >= 0, got <class"),
     Bad(
-        lambda: attach(nonfinite="ignore"),
+        lambda: attach(nonfinite="stop"),
         ValueError,
-        "nonfinite must be one of 'scaler', 'skip', 'raise', got 'ignore'",
+        "nonfinite must be one of 'scaler', 'ignore', 'skip', 'raise', got 'stop'",
     ),
-    Bad(lambda: attach(nonfinite=None), ValueError, "nonfinite must be one of 'scaler', 'skip', 'raise', got None"),
+    Bad(lambda: attach(nonfinite=None), ValueError, "nonfinite must be one of 'scaler', .*'raise', got None"),
     # Saturation
     Bad(lambda: Saturation(), ValueError, "exactly one of above and below, got above=None, below=None"),
     Bad(
@@ -187,7 +187,7 @@ def test_bad_input_is_refused_with_argument_range_and_value(bad: Bad) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"start": -1}, {"start": 1.5}, {"nonfinite": "ignore"}, {"filter": "ema"}, {"filter": None}], ids=str
+    "options", [{"start": -1}, {"start": 1.5}, {"nonfinite": "stop"}, {"filter": "ema"}, {"filter": None}], ids=str
 )
 def test_refused_attachment_leaves_the_optimizer_as_it_was(options: dict[str, Any]) -> None:
     target = optimizer()

@@ -68,6 +68,9 @@ class FIR(Filter):
             torch.mv(state["history"].view(length, -1).t(), weights, out=out.view(-1))
         return Slow(slow, 1.0)
 
+    def phase(self, count: int) -> int:
+        return count if count == 0 else len(self.taps) + count % len(self.taps)
+
     def slow(self, state: State, count: int) -> Tensor:
         return state["slow"]
 
@@ -102,6 +105,9 @@ class Recursive(Filter, abc.ABC):
             filter_section(b, a, slow, memory)
             start += len(b) - 1
         return Slow(slow, 1.0)
+
+    def phase(self, count: int) -> int:
+        return min(count, 1)
 
     def slow(self, state: State, count: int) -> Tensor:
         return state["slow"]
