@@ -48,7 +48,13 @@ TABLE: list[Bad] = [
         for v in (None, "0.9", True)
     ],
     Bad(lambda: EMA(alpha=1j), TypeError, rf"alpha must be a number in {UNIT}, got 1j"),
-    Bad(lambda: EMA(0.9), TypeError, "positional"),
+    # What makes a filter and lamb may be positional, everything else is by keyword.
+    Bad(lambda: EMA(0.9, 2.0, True), TypeError, "positional"),
+    Bad(lambda: MA(10, 5.0, True), TypeError, "positional"),
+    Bad(lambda: FIR([1.0], 2.0, True), TypeError, "positional"),
+    Bad(lambda: IIR([1.0], [1.0], 2.0, True), TypeError, "positional"),
+    Bad(lambda: Butterworth(2, 0.1, 2.0, True), TypeError, "positional"),
+    Bad(lambda: EMA(2.0, 0.98), ValueError, rf"alpha must be in {UNIT}, got 2.0"),
     # lamb, for every filter
     *[
         Bad(lambda v=v, make=make: make(v), ValueError, rf"lamb must be in {POSITIVE}, got {v}")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from grokfast.binding.handle import Attachment
     from grokfast.filters import EMA, FIR, IIR, MA, Butterworth, Filter, Slow
     from grokfast.functional import gradfilter_ema, gradfilter_ma
-    from grokfast.stages import Saturation, Trigger
+    from grokfast.stages import Ramp, Saturation, Trigger
 
 __version__ = "0.1.0"
 
@@ -26,6 +26,7 @@ __all__ = [
     "Attachment",
     "Butterworth",
     "Filter",
+    "Ramp",
     "Saturation",
     "Slow",
     "Trigger",
@@ -36,6 +37,7 @@ __all__ = [
 
 _HOMES = {
     "Attachment": "binding.handle",
+    "Ramp": "stages",
     "Saturation": "stages",
     "Trigger": "stages",
     "attach": "binding.attach",

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from dataclasses import FrozenInstanceError
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from grokfast.filters.kernel import FUSED_DTYPES
 from grokfast.filters.response import Section, half_power_frequency, transfer
 
 State = dict[str, Tensor]
+FilterType = TypeVar("FilterType", bound="Filter")
 Init = Literal["first", "zero"]
 
 
@@ -51,7 +53,8 @@ class Filter(abc.ABC):
     Examples:
         A filter of your own that adds lamb times the previous gradient:
 
-        >>> @dataclasses.dataclass(frozen=True, kw_only=True)
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True, kw_only=True)
         ... class Previous(Filter):
         ...     lamb: float = 1.0
         ...     slow_only: bool = False
@@ -146,6 +149,20 @@ class Filter(abc.ABC):
     def cutoff_frequency(self) -> float | None:
         """Lowest frequency (cycles per step) where |H| falls 3 dB below its value at 0; None if it never does."""
         return half_power_frequency(self.sections())
+
+
+def unchangeable(kind: type[FilterType]) -> type[FilterType]:
+    """Make the error of an assignment to a frozen filter say what to do instead."""
+
+    def refuse(self: Filter, name: str, value: object) -> None:
+        if name in self.tunable:
+            remedy = f"give attach a schedule, or set optimizer.param_groups[0]['grokfast_{name}'] = {value!r}"
+        else:
+            remedy = "attach another one"
+        raise FrozenInstanceError(f"{name} of a filter cannot be changed: {remedy}")
+
+    kind.__setattr__ = refuse
+    return kind
 
 
 def mix(grads: list[Tensor], slow: list[Tensor], gain: float, slow_only: bool) -> None:

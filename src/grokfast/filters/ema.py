@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from grokfast.checks import check_choice, check_number
-from grokfast.filters.base import Filter, Init, Slow, State, mix, state_like
+from grokfast.filters.base import Filter, Init, Slow, State, mix, state_like, unchangeable
 from grokfast.filters.kernel import fused_step, is_uniform
 from grokfast.filters.response import Section
 
 
-@dataclass(frozen=True, kw_only=True)
+@unchangeable
+@dataclass(frozen=True)
 class EMA(Filter):
     """Amplify slow gradients by an exponential moving average, with the memory of one more gradient.
 
@@ -43,9 +44,9 @@ class EMA(Filter):
 
     alpha: float = 0.98
     lamb: float = 2.0
-    slow_only: bool = False
-    init: Init = "first"
-    state_dtype: torch.dtype | None = None
+    slow_only: bool = field(default=False, kw_only=True)
+    init: Init = field(default="first", kw_only=True)
+    state_dtype: torch.dtype | None = field(default=None, kw_only=True)
 
     tunable: ClassVar[tuple[str, ...]] = ("alpha", "lamb")
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from grokfast.checks import check_bool, check_choice, check_count, check_number
-from grokfast.filters.base import Filter, Slow, State, state_like
+from grokfast.filters.base import Filter, Slow, State, state_like, unchangeable
 from grokfast.filters.kernel import fused_step, is_uniform
 from grokfast.filters.response import Section, window_half_power_frequency
 
 
-@dataclass(frozen=True, kw_only=True)
+@unchangeable
+@dataclass(frozen=True)
 class MA(Filter):
     """Amplify slow gradients by the mean of the last `window_size` gradients.
 
@@ -47,10 +48,10 @@ class MA(Filter):
 
     window_size: int = 100
     lamb: float = 5.0
-    slow_only: bool = False
-    warmup: bool = True
-    reduction: Literal["mean", "sum"] = "mean"
-    window_dtype: torch.dtype | None = None
+    slow_only: bool = field(default=False, kw_only=True)
+    warmup: bool = field(default=True, kw_only=True)
+    reduction: Literal["mean", "sum"] = field(default="mean", kw_only=True)
+    window_dtype: torch.dtype | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
