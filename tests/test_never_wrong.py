@@ -290,6 +290,16 @@ def test_gradients_that_share_memory_are_filtered_once_each() -> None:
     assert handle.slow(params[2]).tolist() == handle.slow(params[0]).tolist()[:2] == [2.75, 2.75]
 
 
+def test_gradient_that_shares_memory_with_one_without_a_filter_leaves_that_one_alone() -> None:
+    first, second = make_params([(3,), (3,)])
+    optimizer = torch.optim.SGD([{"params": [first], "grokfast": False}, {"params": [second]}], lr=0.1)
+    grokfast.attach(optimizer, EMA_2)
+    for _ in range(3):
+        first.grad = second.grad = torch.ones(3, dtype=torch.float64)
+        optimizer.step()
+        assert (first.grad.tolist(), second.grad.tolist()) == ([1.0] * 3, [3.0] * 3)
+
+
 def test_expanded_gradients_are_filtered() -> None:
     (param,) = make_params([(3,)])
     optimizer = sgd(param)

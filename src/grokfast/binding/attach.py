@@ -100,7 +100,7 @@ def check_optimizer(optimizer: object) -> None:
     refuse_other_steps(optimizer)
     if any(group.get("differentiable") for group in optimizer.param_groups):
         raise TypeError("optimizer must have differentiable=False: the filter edits gradients in place")
-    if (handle := handle_of(optimizer)) is not None and not handle.copied:
+    if (handle := handle_of(optimizer)) is not None and not handle._copied:
         raise ValueError("optimizer has a filter attached already: call remove() on its handle first")
     if not any(group["params"] for group in optimizer.param_groups):
         raise ValueError("optimizer must have at least one parameter, got none")

@@ -59,7 +59,7 @@ class Attachment:
         schedules: Mapping[str, Schedule] | None = None,
     ) -> None:
         self.optimizer, self.start, self.nonfinite = optimizer, start, nonfinite
-        self.copied = False
+        self._copied = False  # whether it came with a copy of the optimizer
         self._enabled = True
         self._last: Outcome | None = None  # of this step, if the filter has run
         self._done: Outcome | None = None  # the last outcome, also after its step
@@ -303,5 +303,5 @@ class Attachment:
             setattr(self.optimizer, COPIER, self._copy)
         start, params = copy.deepcopy((self.start, self._runner.chosen and [*self._runner.chosen]), memo)
         handle = Attachment(twin, self.filter, start, self.nonfinite, params, self._runner.schedules)
-        handle.copied, handle.enabled = True, self.enabled
+        handle._copied, handle.enabled = True, self.enabled
         return twin

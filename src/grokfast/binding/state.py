@@ -85,6 +85,7 @@ class States:
         self._state: Any = optimizer.state
         self._streak = 0 if isinstance(start, int) else start.streak  # the trigger's, as it is in the entries
         self._before: tuple[Any, Any] | None = None  # state and param groups of the optimizer, while it loads
+        self._left = False  # whether the filter was detached
         self._asked = False  # whether state_dict() leaves our state out
 
     def slot(self, param: Tensor) -> Slot:
@@ -124,27 +125,27 @@ class States:
             self._state, self.picture = self.optimizer.state, None
         if stepped:
             alone = is_stateless(self.optimizer)
-            for slot in stepped:
-                self._place(slot, ours_alone=alone)
-            self.picture = None
-            if not self._asked:
+            placed = [self._place(slot, ours_alone=alone) for slot in stepped]
+            self.picture = None if any(placed) else self.picture
+            if any(placed) and not self._asked:
                 self._asked = True
                 warn_if_left_out(self.optimizer)
 
-    def _place(self, slot: Slot, *, ours_alone: bool) -> None:
-        """Put an entry into the optimizer, beside its own entry or alone."""
+    def _place(self, slot: Slot, *, ours_alone: bool) -> bool:
+        """Put an entry into the optimizer, beside its own entry or alone; False if it must wait."""
         own = self.optimizer.state.get(slot.param)
         assert slot.entry is not None
         if (isinstance(own, dict) and own) or ours_alone:
             own = self.optimizer.state.setdefault(slot.param, {})
             own.update(slot.entry)
             slot.hold(own, placed=True)
+        return slot.placed
 
     # Rule 2: what others do between steps -------------------------------------------------------------------------
 
     def notice(self) -> None:
         """Notice what others have done to the optimizer's state: resets, loads without hooks, moved entries."""
-        if self.picture is None or not self.picture.holds(self.optimizer.state):
+        if not self._left and (self.picture is None or not self.picture.holds(self.optimizer.state)):
             self.look()
 
     def look(self) -> None:
@@ -165,9 +166,10 @@ class States:
             del self.slots[param]
         if found:
             self._adopt(found, steps=0 if replaced else self.steps)
-        for slot in self.slots.values():
-            if slot.entry is not None:  # programs that move an optimizer put new tensors into the same entries
-                slot.hold(slot.entry, placed=slot.placed)
+        for slot in self.slots.values():  # programs that move an optimizer put new tensors into the same entries
+            entry = slot.entry
+            if entry is not None and any(entry[PREFIX + name] is not tensor for name, tensor in slot.tensors.items()):
+                slot.hold(entry, placed=slot.placed)
         self._state = optimizer.state
         self.picture = Picture.of(optimizer.state, [slot for slot in self.slots.values() if slot.placed])
 
@@ -242,12 +244,13 @@ class States:
         return {} if isinstance(self.start, int) else {STREAK: self.start.streak}
 
     def leave(self, *, keep_state: bool) -> None:
-        """Forget all; leave nothing in the optimizer, or what is placed there."""
+        """Leave nothing in the optimizer, or what is placed there."""
         self.stamp()
+        self._left = True  # what happens to the optimizer's state is another handle's business now
         if not keep_state:
             for param, _ in list(entries_in(self.optimizer)):
                 drop_keys(self.optimizer, param)
-        self.slots.clear()
+        self.slots = {param: slot for param, slot in self.slots.items() if keep_state and slot.placed}
 
 
 class Picture(NamedTuple):

@@ -153,6 +153,7 @@ class Runner:
         self.schedules = schedules
         self.chosen = None if params is None else {*params}  # by identity
         self.groups: list[Group] = []
+        self.rest: list[Tensor] = []  # parameters that are not filtered
         self._kinds: dict[Kind, Kind] = {}
         self._current = states.filter  # with the scheduled values of this step
         self._plan: Plan | None = None
@@ -193,10 +194,8 @@ class Runner:
             self._fresh[0] = False
             if self._is_discarded(bundles, applied):
                 self.states.skipped += 1
-                known = (
-                    getattr(self.optimizer, "found_inf", None) is not None
-                )  # to a GradScaler: nobody asks for a name
-                bad = "a parameter" if known or not named else find_nonfinite(self.optimizer)
+                named = named and getattr(self.optimizer, "found_inf", None) is None  # else a GradScaler knows
+                bad = find_nonfinite(self.optimizer) if named else "a parameter"
                 return Outcome(bundles, edited=False, bad=bad, applied=applied)
             active = is_active()
             for bundle in bundles:
@@ -219,11 +218,16 @@ class Runner:
             values = {name: schedule(self.states.steps) for name, schedule in self.schedules.items()}
             if any(getattr(self._current, name) != value for name, value in values.items()):
                 self._current, changed = dataclasses.replace(self.filter, **values), True  # type: ignore[type-var]
+        retune = changed
         for index, group in enumerate(self.groups):
-            if changed or not group.holds_values():
+            if retune or not group.holds_values():
                 group.keys, group.overrides = tuple(group.group), overrides_of(group.group)
                 group.filter = tune(self._current, group.overrides, index)
-                self._plan = None
+                changed = True
+        if changed:
+            self._plan = None
+            filtered = {slot.param for group in self.groups if group.filter is not None for slot in group.slots}
+            self.rest = [param for group in self.groups for param in group.params if param not in filtered]
 
     def _slots(self, params: Iterable[Tensor]) -> list[Slot]:
         return [self.states.slot(param) for param in params if self.chosen is None or param in self.chosen]
@@ -235,15 +239,20 @@ class Runner:
         else:
             bundles = self._bundle_up()
         addresses = set[int]()
-        for bundle in bundles:
-            addresses.update(map(Tensor.data_ptr if bundle.kind.type is Tensor else address_of, bundle.grads))
-        if len(addresses) < sum(len(bundle.grads) for bundle in bundles):
+        for kind, grads in [(bundle.kind.type, bundle.grads) for bundle in bundles] + [(None, self._rest_gradients())]:
+            addresses.update(map(Tensor.data_ptr if kind is Tensor else address_of, grads))
+        if len(addresses) < sum(len(bundle.grads) for bundle in bundles) + len(self._rest_gradients()):
             taken = set[int]()
-            for bundle in bundles:
-                for slot in bundle.slots:
-                    own_gradient(slot.param, taken)
+            for param in [slot.param for bundle in bundles for slot in bundle.slots] + self.rest:
+                if param.grad is not None and param.grad.layout is torch.strided:
+                    own_gradient(param, taken)
             bundles = self._bundle_up()
         return bundles
+
+    def _rest_gradients(self) -> list[Tensor]:
+        """Gradients of the same step that are not filtered."""
+        grads = [param.grad for param in self.rest]
+        return [grad for grad in grads if grad is not None and grad.layout is torch.strided]
 
     def _make_plan(self, bundles: list[Bundle]) -> Plan | None:
         """None if the next step must sort anew: a gradient must be looked at each time, or is a parameter's first."""
@@ -325,25 +334,16 @@ class Runner:
         check = self.nonfinite != "scaler" or (applied and found is None)
         if scale is None and not check:
             return False
-        grads = [bundle.grads for bundle in bundles] + self._other_gradients()
+        rest = dict[Any, list[Tensor]]()
+        for grad in self._rest_gradients():
+            rest.setdefault((grad.dtype, grad.device, type(grad)), []).append(grad)
+        grads = [*(bundle.grads for bundle in bundles), *rest.values()]
         if scale is not None:
             optimizer.grad_scale = None
         if check:
             return not all_finite(grads, scale)
         nonfinite_flags(grads, scale)
         return False
-
-    def _other_gradients(self) -> list[list[Tensor]]:
-        """Gradients that are not filtered but belong to the same step."""
-        lists: dict[Any, list[Tensor]] = {}
-        filtered = {slot.param for group in self.groups if group.filter is not None for slot in group.slots}
-        taken = set[int]()
-        for group in self.groups:
-            for param in group.params:
-                if param.grad is not None and param.grad.layout is torch.strided and param not in filtered:
-                    grad = own_gradient(param, taken)
-                    lists.setdefault((grad.dtype, grad.device, type(grad)), []).append(grad)
-        return list(lists.values())
 
 
 def marker(fresh: list[bool]) -> Callable[[Tensor], None]:
