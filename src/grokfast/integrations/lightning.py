@@ -44,7 +44,10 @@ class GrokfastCallback(Callback):
 
     Args:
         filter: what to add to the gradients, e.g. `grokfast.EMA(alpha=0.98, lamb=2.0)`.
-        start, nonfinite, lamb, alpha: as in `grokfast.attach`.
+        start: the step or the trigger that starts the filter, as in `grokfast.attach`.
+        nonfinite: what to do when a gradient holds an inf or a NaN, as in `grokfast.attach`.
+        lamb: a schedule of the gain, as in `grokfast.attach`.
+        alpha: a schedule of the memory of an `EMA`, as in `grokfast.attach`.
         order: whether the trainer clips before the filter or after it. `"clip-then-filter"` lets gradients reach
             (1 + lamb) times `gradient_clip_val`; `"filter-then-clip"` keeps them within it.
         log_every: log `handle.metrics()` every N batches, None for never; computing them waits for the device.

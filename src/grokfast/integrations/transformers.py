@@ -56,7 +56,10 @@ def grokfast_optimizer(
         choice: an optimizer class and its arguments, e.g. `Trainer.get_optimizer_cls_and_kwargs(args)` for the choice
             of the training arguments.
         filter: what to add to the gradients, e.g. `grokfast.EMA(alpha=0.98, lamb=2.0)`.
-        start, nonfinite, lamb, alpha: as in `grokfast.attach`.
+        start: the step or the trigger that starts the filter, as in `grokfast.attach`.
+        nonfinite: what to do when a gradient holds an inf or a NaN, as in `grokfast.attach`.
+        lamb: a schedule of the gain, as in `grokfast.attach`.
+        alpha: a schedule of the memory of an `EMA`, as in `grokfast.attach`.
 
     Returns:
         An optimizer class and its arguments.
@@ -89,7 +92,10 @@ class GrokfastCallback(TrainerCallback):
 
     Args:
         filter: what to add to the gradients, e.g. `grokfast.EMA(alpha=0.98, lamb=2.0)`.
-        start, nonfinite, lamb, alpha: as in `grokfast.attach`.
+        start: the step or the trigger that starts the filter, as in `grokfast.attach`.
+        nonfinite: what to do when a gradient holds an inf or a NaN, as in `grokfast.attach`.
+        lamb: a schedule of the gain, as in `grokfast.attach`.
+        alpha: a schedule of the memory of an `EMA`, as in `grokfast.attach`.
         log_every: add `handle.metrics()` to the Trainer's logs every N steps, None for never; computing them
             waits for the device.
         clip_norm: run the filter first, then clip to this norm, > 0. Needs `max_grad_norm=0`.
