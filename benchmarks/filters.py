@@ -7,8 +7,8 @@ Rivals: (a) the out-of-place arithmetic of the paper's appendix C, written out p
 pytorch_optimizer 4.1.0; (c) the memory limit: an in-place `b.add_(a)` moves 12 bytes per fp32 element, an EMA step must
 move 16 (read g and m, write m and g), so the limit is 16/12 of that time on as many elements.
 
-What a user pays is (a step of SGD with the filter) - (a step without): `default` and `skip` for ours attached with
-nonfinite="scaler" and "skip", `peer` for the peer's function called before the step. `function` is the peer's function
+What a user pays is (a step of SGD with the filter) - (a step without): `default` and `ignore` for ours attached with
+nonfinite="scaler" and "ignore", `peer` for the peer's function called before the step. `function` is the peer's function
 and `kernel` our arithmetic, both alone.
 """
 
@@ -173,15 +173,15 @@ def ema_table(sets: dict[str, Shapes]) -> list[dict[str, object]]:
             "sgd": sgd_step(shapes),
             "sgd+peer": peer_step(shapes, peer_ema, alpha=0.98),
             "sgd+default": sgd_step(shapes, grokfast.EMA(lamb=LAMB)),
-            "sgd+skip": sgd_step(shapes, grokfast.EMA(lamb=LAMB), nonfinite="skip"),
+            "sgd+ignore": sgd_step(shapes, grokfast.EMA(lamb=LAMB), nonfinite="ignore"),
         }
         # What fits no cache needs no turns of several steps, and takes turns more often for it.
         turns = 100 if len(shapes) < 1000 else 20
         t = alternate(steps, turns, steps_per_turn=5) if count < 1e6 else alternate(steps, 25)
-        t |= {kind: t[f"sgd+{kind}"] - t["sgd"] for kind in ("peer", "default", "skip")}
+        t |= {kind: t[f"sgd+{kind}"] - t["sgd"] for kind in ("peer", "default", "ignore")}
         row: dict[str, object] = {"set": name, "tensors": len(shapes), "parameters": count}
         row |= {f"{key}_ms": round(value * 1e3, 4) for key, value in t.items()}
-        for kind in ("kernel", "default", "skip"):
+        for kind in ("kernel", "default", "ignore"):
             row[f"{kind}_over_peer"] = round(t["function" if kind == "kernel" else "peer"] / t[kind], 2)
             row[f"{kind}_of_limit"] = round(t[kind] / (t["add_"] * 16 / 12), 2)
         rows.append(row)

@@ -14,11 +14,11 @@ optimizer = torch.optim.AdamW(
     ],
     lr=1e-2,
 )
-handle = grokfast.attach(optimizer, grokfast.EMA(alpha=0.98, lamb=2.0))
+gain = grokfast.Ramp({0: 0.0, 50: 2.0})  # a value of a group comes before it
+handle = grokfast.attach(optimizer, grokfast.EMA(alpha=0.98), lamb=gain)
 
 tokens = torch.arange(10)
-for step in range(100):
-    optimizer.param_groups[0]["grokfast_lamb"] = 2.0 * min(1.0, step / 50)
+for _ in range(100):
     optimizer.zero_grad()
     loss = torch.nn.functional.cross_entropy(body(norm(embedding(tokens))), (tokens + 1) % 10)
     loss.backward()

@@ -146,6 +146,26 @@ def sharded_equals_one_process() -> None:
         assert_same(net, one_process(filter))
 
 
+def functions_of_appendix_c_equal_one_process() -> None:
+    """On DTensors, and on a model that mixes them with whole parameters."""
+    for function, options in (
+        (grokfast.gradfilter_ema, {"alpha": 0.9}),
+        (grokfast.gradfilter_ma, {"window_size": 3, "lamb": 2.0}),
+    ):
+        alone, sharded, mixed = build(), fully_shard(build()), build()
+        fully_shard(mixed[0])
+        for net in (alone, sharded, mixed):
+            optimizer, kept = AdamW(net.parameters(), lr=0.05), None  # type: ignore
+            for step in range(8):
+                optimizer.zero_grad()
+                inputs = batch(step, dist.get_rank(), dist.get_world_size()) if net is sharded else batch(step)
+                mean_loss(net, inputs).backward()
+                kept = function(net, kept, **options)
+                optimizer.step()
+        assert_same(sharded, alone)
+        assert_same(mixed, alone)
+
+
 def original_parameters_of_fsdp_version_1_equal_one_process() -> None:
     for filter in TRAINED:
         net = FullyShardedDataParallel(build(), use_orig_params=True, device_id=torch.device("cpu"))
@@ -233,7 +253,7 @@ def inf_on_one_rank_is_skipped_by_all() -> None:
 
 
 def inf_on_one_rank_is_reported_by_all() -> None:
-    for nonfinite in ("skip", "raise"):
+    for nonfinite in ("ignore", "skip", "raise"):
         net = fully_shard(build())
         optimizer, handle = adamw(net, grokfast.EMA(), nonfinite=nonfinite)
         mean_loss(net, batch(0)).backward()
@@ -363,6 +383,7 @@ LAWS = (
 )
 LAWS_OF_FSDP2 = (
     sharded_equals_one_process,
+    functions_of_appendix_c_equal_one_process,
     state_is_sharded_like_the_parameters,
     clipping_before_and_after_the_filter_equals_one_process,
     inf_on_one_rank_is_skipped_by_all,

@@ -247,6 +247,26 @@ def test_deep_copy_attached_again_continues_identically(filter: Filter) -> None:
     assert all(torch.equal(p, q) for p, q in zip(params, twin_params, strict=True))
 
 
+@each_filter
+def test_deep_copy_keeps_the_filter(filter: Filter) -> None:
+    params = make_params([(2, 3), (4,)])
+    optimizer = torch.optim.AdamW(params, lr=0.1)
+    grokfast.attach(optimizer, filter, params=params[:1], start=2)
+    signal = [make_signal(10, *p.shape, seed=i) for i, p in enumerate(params)]
+    twin = copy.deepcopy(optimizer)  # also before the first step
+    for t in range(10):
+        if t == 5:
+            twin, copies = copy.deepcopy([optimizer, params])
+            assert twin.param_groups[0]["params"] == copies
+        for stepping in (optimizer, twin):
+            step_with(stepping, stepping.param_groups[0]["params"], [torch.tensor(s[t]) for s in signal])
+        assert all(torch.equal(p, q) for p, q in zip(params, twin.param_groups[0]["params"], strict=True))
+    assert torch.equal(twin.param_groups[0]["params"][1].grad, torch.tensor(signal[1][9]))
+    assert grokfast.attach(twin, filter).step == 10
+    with pytest.raises(ValueError, match="attached already"):
+        grokfast.attach(optimizer, filter)
+
+
 def test_one_filter_may_serve_many_optimizers() -> None:
     filter = ALL_FILTERS["ma"]
     pairs = [one_param() for _ in range(2)]

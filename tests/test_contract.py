@@ -1,6 +1,7 @@
 """The contract: every filter on every optimizer, in each of its implementations, equals a hand-written loop."""
 
 import inspect
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -57,6 +58,32 @@ def test_filter_matters_to_every_optimizer(case: OptimizerCase, monkeypatch: pyt
         step_with(optimizer, attached, grads)
         step_with(plain, alone, grads)
     assert not any(torch.allclose(p, q, atol=1e-5) for p, q in zip(attached, alone, strict=True))
+
+
+@pytest.mark.parametrize("with_closure", [False, True])
+@each_optimizer
+def test_skipped_step_changes_nothing(case: OptimizerCase, with_closure: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With nonfinite="skip", parameters and states are those of a training without the bad gradients."""
+    allow_capturable_on_cpu(case, monkeypatch)
+    skipping, without = make_params(case.shapes), make_params(case.shapes)
+    optimizers = [case.make(skipping), case.make(without)]
+    handles = [grokfast.attach(optimizer, ALL_FILTERS["ema"], nonfinite="skip") for optimizer in optimizers]
+    signals = [torch.tensor(make_signal(STEPS, *shape)) for shape in case.shapes]
+    for t in range(STEPS):
+        bad = t in (0, 3)
+        for own, optimizer in zip((skipping, without), optimizers, strict=True):
+            if bad and own is without:
+                continue
+            for p, signal in zip(own, signals, strict=True):
+                p.grad = torch.full_like(p, torch.inf) if bad else signal[t].clone()
+            with pytest.warns(UserWarning, match="skips such steps") if t == 0 else nullcontext():
+                optimizer.step(*[lambda: 0.0] if with_closure else [])
+            assert all(p.grad is not None for p in own)
+    assert (handles[0].step, handles[0].skipped) == (STEPS - 2, 2)
+    assert all(torch.equal(p, q) for p, q in zip(skipping, without, strict=True))
+    for left, right in zip(*(optimizer.state_dict()["state"].values() for optimizer in optimizers), strict=True):
+        assert left.keys() == right.keys()
+        assert all(torch.equal(torch.as_tensor(left[k]), torch.as_tensor(right[k])) for k in left)
 
 
 def test_every_optimizer_of_torch_is_covered_or_refused() -> None:

@@ -157,3 +157,11 @@ def test_lamb_may_change_between_steps_without_touching_the_state(filter: Filter
 def test_half_precision_gradients_have_a_state_of_at_least_single_precision(filter: Filter, dtype: torch.dtype) -> None:
     state = filter.new_state(torch.ones(3, dtype=dtype))
     assert {t.dtype for t in state.values()} <= {torch.float32, torch.float64}
+
+
+def test_what_makes_a_filter_and_its_gain_may_be_positional() -> None:
+    assert EMA(0.9, 3.0) == EMA(alpha=0.9, lamb=3.0)
+    assert MA(7, 3.0) == MA(window_size=7, lamb=3.0)
+    assert FIR([0.5], 3.0) == FIR(taps=[0.5], lamb=3.0)
+    assert IIR([0.1], [1.0, -0.9], 3.0) == IIR(b=[0.1], a=[1.0, -0.9], lamb=3.0)
+    assert Butterworth(2, 0.1, 3.0) == Butterworth(order=2, cutoff=0.1, lamb=3.0)

@@ -135,3 +135,14 @@ def test_metrics_of_a_step_that_the_device_discarded_are_those_of_its_gradients(
     optimizer.grad_scale, optimizer.found_inf = None, torch.tensor(1.0)  # type: ignore[attr-defined]
     step_with(optimizer, [param], [torch.full_like(param, 4.0)])
     assert handle.metrics()["grokfast/ratio"] == pytest.approx(0.5)
+
+
+def test_metrics_after_zero_grad_give_a_hint_once() -> None:
+    (param,) = make_params([(3,)])
+    optimizer = sgd(param)
+    handle = grokfast.attach(optimizer, EMA(lamb=2.0))
+    step_with(optimizer, [param], [torch.ones_like(param)])
+    optimizer.zero_grad()
+    with pytest.warns(UserWarning, match=r"ratio and cosine are NaN: call it before zero_grad\(\)"):
+        assert math.isnan(handle.metrics()["grokfast/ratio"])
+    handle.metrics()

@@ -32,7 +32,7 @@ def exported(module: ModuleType) -> set[str]:
 
 PUBLIC = {
     *(f"grokfast.{name}" for name in grokfast.__all__),
-    *exported(grokfast.optax),
+    *(f"grokfast.optax.{name}" for name in grokfast.optax.__all__),
     *exported(grokfast.lab),
     "grokfast.integrations.lightning.GrokfastCallback",
     "grokfast.integrations.transformers.GrokfastCallback",

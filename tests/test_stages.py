@@ -85,10 +85,10 @@ def test_any_object_with_fired_and_streak_is_a_trigger() -> None:
 
 @pytest.mark.parametrize("bad", [torch.inf, -torch.inf, torch.nan])
 @each_filter
-def test_skipping_leaves_the_state_and_passes_the_gradients(filter: Filter, bad: float) -> None:
+def test_ignoring_leaves_the_state_and_passes_the_gradients(filter: Filter, bad: float) -> None:
     params = make_params([(3,), (3,)])
     optimizer = torch.optim.SGD(params, lr=0.0)
-    handle = grokfast.attach(optimizer, filter, nonfinite="skip")
+    handle = grokfast.attach(optimizer, filter, nonfinite="ignore")
     signal = make_signal(8, 3)
     expected = filtered(filter, np.delete(signal, 4, axis=0))
     for t in range(4):
@@ -108,16 +108,16 @@ def test_skipping_leaves_the_state_and_passes_the_gradients(filter: Filter, bad:
         np.testing.assert_allclose(params[1].grad, expected[t - 1], rtol=1e-10, atol=1e-12)
 
 
-def test_skipping_warns_once() -> None:
+def test_ignoring_warns_once() -> None:
     (param,) = make_params([(2,)])
     optimizer = torch.optim.SGD([param], lr=0.0)
-    grokfast.attach(optimizer, EMA(), nonfinite="skip")
+    grokfast.attach(optimizer, EMA(), nonfinite="ignore")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(3):
             step_with(optimizer, [param], [torch.full_like(param, torch.nan)])
     assert [str(w.message) for w in caught if "inf or NaN" in str(w.message)] == [
-        "inf or NaN in the gradient of parameter 0 of group 0 at step 0: the filter skips such steps"
+        "inf or NaN in the gradient of parameter 0 of group 0 at step 0: the filter ignores such steps"
     ]
 
 
@@ -142,7 +142,7 @@ def test_raising_names_the_parameter_and_changes_nothing(position: int) -> None:
     assert handle.step == 1
 
 
-@pytest.mark.parametrize("nonfinite", ["skip", "raise"])
+@pytest.mark.parametrize("nonfinite", ["scaler", "ignore", "skip", "raise"])
 def test_apply_leaves_the_complaint_to_the_step(nonfinite: str) -> None:
     """After apply() a GradScaler may still discard the step, silently."""
     (param,) = make_params([(2,)])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from grokfast.factory import Optimizer
     from grokfast.filters import EMA, FIR, IIR, MA, Butterworth, Filter, Slow
     from grokfast.functional import gradfilter_ema, gradfilter_ma
-    from grokfast.stages import Saturation, Trigger
+    from grokfast.stages import Ramp, Saturation, Trigger
 
 __version__ = "0.1.0"
 
@@ -28,6 +28,7 @@ __all__ = [
     "Butterworth",
     "Filter",
     "Optimizer",
+    "Ramp",
     "Saturation",
     "Slow",
     "Trigger",
@@ -38,6 +39,7 @@ __all__ = [
 
 _HOMES = {
     "Attachment": "binding.handle",
+    "Ramp": "stages",
     "Saturation": "stages",
     "Trigger": "stages",
     "attach": "binding.attach",

@@ -12,7 +12,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from grokfast.binding.gradients import own_gradient
+from grokfast.binding.state import local, shard_like
+from grokfast.binding.step import own_gradient
 from grokfast.filters.base import Filter, State, all_finite
 from grokfast.filters.ema import EMA
 from grokfast.filters.kernel import kernel_of
@@ -59,6 +60,7 @@ def gradfilter_ma(
     lamb: float = 5.0,
     filter_type: Literal["mean", "sum"] = "mean",
     warmup: bool = True,
+    trigger: bool = False,
 ) -> dict[str, dict[str, Any]]:
     """Add lamb times the mean of the last `window_size` gradients to each gradient, in place (Algorithm 1).
 
@@ -69,6 +71,7 @@ def gradfilter_ma(
         lamb: gain of the mean, >= 0.
         filter_type: `"mean"` or `"sum"` of the window.
         warmup: leave gradients as they are until the window is full.
+        trigger: leave gradients as they are and only fill the window, as the authors' scripts do in the first stage.
 
     Returns:
         The window of each parameter by name, for the next call. `torch.save` can save it. It is the state of
@@ -89,12 +92,12 @@ def gradfilter_ma(
             raise TypeError(
                 f"grads must come from gradfilter_ma with window_size {window_size}, got {kind} for {name!r}"
             )
-    filter_module(m, filter, states)
+    filter_module(m, filter, states, active=not trigger)
     return states
 
 
 @torch.no_grad()
-def filter_module(m: nn.Module, filter: Filter, states: dict[str, dict[str, Any]]) -> None:
+def filter_module(m: nn.Module, filter: Filter, states: dict[str, dict[str, Any]], *, active: bool = True) -> None:
     """Filter all gradients of a module in place; make the states that do not exist yet."""
     params = {name: p for name, p in m.named_parameters() if p.requires_grad and p.grad is not None}
     taken: set[int] = set()
@@ -102,28 +105,29 @@ def filter_module(m: nn.Module, filter: Filter, states: dict[str, dict[str, Any]
         if gradient(p).layout is not torch.strided:
             raise TypeError(f"gradients must be dense, got a sparse one in parameter {name!r}: use sparse=False")
         own_gradient(p, taken)
-    bundles = bundle_names(params, states)
+    bundles = bundle_names(params, states, filter)
     if not all_finite([[gradient(params[name]) for name in names] for names in bundles]):
-        warnings.warn("inf or NaN in a gradient: the filter skips such steps", stacklevel=3)
+        warnings.warn("inf or NaN in a gradient: the filter ignores such steps", stacklevel=3)
         return
     for names in bundles:
         grads = [gradient(params[name]) for name in names]
         for name, grad in zip(names, grads, strict=True):
             if name not in states:
-                states[name] = {**filter.new_state(grad), COUNT: 0}
-        count = states[names[0]][COUNT]
-        tensors: list[State] = [{k: v for k, v in states[name].items() if k != COUNT} for name in names]
-        filter.update(grads, tensors, count)
+                tensors = filter.new_state(local(grad))
+                states[name] = {**{key: shard_like(tensor, grad) for key, tensor in tensors.items()}, COUNT: 0}
+        own: list[State] = [{k: local(v) for k, v in states[name].items() if k != COUNT} for name in names]
+        filter.update([local(grad) for grad in grads], own, states[names[0]][COUNT], active=active)
         for name in names:
-            states[name][COUNT] = count + 1
+            states[name][COUNT] += 1
 
 
-def bundle_names(params: dict[str, nn.Parameter], states: dict[str, dict[str, Any]]) -> list[list[str]]:
-    """Names of parameters that one filter call can take: same count, dtype, device and kernel."""
+def bundle_names(params: dict[str, nn.Parameter], states: dict[str, dict[str, Any]], filter: Filter) -> list[list[str]]:
+    """Names of parameters that one filter call can take: same phase, dtype, device and kernel."""
     groups: dict[Any, list[str]] = {}
     for name, p in params.items():
-        count = states[name][COUNT] if name in states else 0
-        groups.setdefault((count, p.dtype, p.device, kernel_of(gradient(p))), []).append(name)
+        grad = gradient(p)
+        phase = filter.phase(states[name][COUNT] if name in states else 0)
+        groups.setdefault((phase, grad.dtype, grad.device, type(grad), kernel_of(local(grad))), []).append(name)
     return list(groups.values())
 
 

@@ -1,9 +1,13 @@
-"""When a filter starts: at a step, or once training has saturated (the paper's two-stage variant)."""
+"""When a filter starts (the paper's two-stage variant), and how its values change during training."""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
+from collections.abc import Mapping
 from typing import Protocol
+
+from grokfast.checks import check_count
 
 
 class Trigger(Protocol):
@@ -84,3 +88,39 @@ class Saturation:
     def __repr__(self) -> str:
         level = f"above={self.above}" if self.above is not None else f"below={self.below}"
         return f"Saturation({level}, patience={self.patience}, streak={self.streak})"
+
+
+class Ramp:
+    """A schedule of lamb or alpha: linear between the given points, constant before the first and after the last.
+
+    Args:
+        points: values by step, e.g. `{0: 0.0, 1000: 2.0, 9000: 2.0, 10_000: 0.0}` for a gain that grows, stays and
+            falls again. Steps are those of `handle.step`.
+
+    Examples:
+        >>> warmup = Ramp({0: 0.0, 1000: 2.0})  # for grokfast.attach(..., lamb=warmup)
+        >>> warmup(0), warmup(500), warmup(5000)
+        (0.0, 1.0, 2.0)
+    """
+
+    def __init__(self, points: Mapping[int, float]) -> None:
+        if not isinstance(points, Mapping) or not points:
+            raise TypeError(f"points must be a dict of values by step, got {points!r}")
+        for step, value in points.items():
+            check_count("a step of points", step, low=0)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+                raise ValueError(f"points must have finite numbers as values, got {value!r} at step {step}")
+        self._steps = sorted(points)
+        self._values = [float(points[step]) for step in self._steps]
+
+    def __call__(self, step: int) -> float:
+        """The value at a step."""
+        after = bisect_right(self._steps, step)
+        if after in (0, len(self._steps)):
+            return self._values[max(after - 1, 0)]
+        first, last = self._steps[after - 1], self._steps[after]
+        begin, end = self._values[after - 1], self._values[after]
+        return begin + (end - begin) * (step - first) / (last - first)
+
+    def __repr__(self) -> str:
+        return f"Ramp({dict(zip(self._steps, self._values, strict=True))})"

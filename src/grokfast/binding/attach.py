@@ -1,19 +1,21 @@
-"""The door: attach a filter to any first-order torch.optim.Optimizer, and refuse what cannot work."""
+"""Validate an optimizer and attach a filter to it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args
 
 from torch import Tensor
 from torch.optim import LBFGS, Optimizer, SparseAdam
 
-from grokfast.binding.handle import Attachment, is_attached
+from grokfast.binding.handle import Attachment, handle_of
+from grokfast.binding.step import Schedule
 from grokfast.checks import check_choice, check_count
 from grokfast.filters.base import Filter
 from grokfast.stages import Trigger
 
-Nonfinite = Literal["scaler", "skip", "raise"]
+Nonfinite = Literal["scaler", "ignore", "skip", "raise"]
 # By name, since Accelerate may not be installed.
 ACCELERATED = "accelerate.optimizer.AcceleratedOptimizer"
 ENGINES = {
@@ -29,6 +31,8 @@ def attach(
     start: int | Trigger = 0,
     nonfinite: Nonfinite = "scaler",
     params: Iterable[Tensor] | None = None,
+    lamb: Schedule | None = None,
+    alpha: Schedule | None = None,
 ) -> Attachment:
     """Make an optimizer amplify slow gradients. Nothing else in the training script changes.
 
@@ -39,11 +43,15 @@ def attach(
             a trigger (anything with `fired` and `streak`, e.g. `grokfast.Saturation`). Until then gradients stay as
             they are, and the filter's state is kept warm.
         nonfinite: what to do when a gradient holds an inf or a NaN. Steps that a `GradScaler` discards are always
-            skipped silently. `"scaler"` does no more than that: it costs no pass over the gradients and never waits
-            for the device; without a scaler an inf enters the filter's state, and the parameters through the
-            optimizer. `"skip"` checks every gradient, leaves the filter's state and all gradients of such a step as
-            they are, and warns once. `"raise"` checks too and raises `FloatingPointError` before anything has changed.
+            ignored silently. `"scaler"` does no more than that: it costs no pass over the gradients, and without a
+            scaler it never waits for the device; an inf then enters the filter's state, and the parameters through the
+            optimizer. The other choices check every gradient. `"ignore"` leaves the filter's state and all gradients
+            of such a step as they are; the optimizer takes the step. `"skip"` also makes the optimizer skip the step:
+            it sees no gradients. Both warn once. `"raise"` raises `FloatingPointError` before anything has changed.
         params: the parameters to filter, e.g. those of an embedding; all by default. Others have no state.
+        lamb: a schedule of the gain instead of the filter's own value: a function of the step, e.g.
+            `grokfast.Ramp({0: 0.0, 1000: 2.0})`. The step is `handle.step`, so a resumed run continues the schedule.
+        alpha: a schedule of the memory of an `EMA`.
 
     Gradients are edited in place, once per backward pass: call `zero_grad()` between steps as usual. A second `step()`
     on the same gradients would amplify them again.
@@ -51,11 +59,12 @@ def attach(
     Returns:
         The handle of the filter: see `grokfast.Attachment`.
 
-    A param group may override the filter's values at any time by its keys `grokfast_lamb` and `grokfast_alpha`;
-    `grokfast=False` switches the filter off for the group and freezes its state.
+    A param group may override the filter's values and the schedules at any time by its keys `grokfast_lamb` and
+    `grokfast_alpha`; `grokfast=False` switches the filter off for the group and freezes its state.
 
     To resume, attach, then load: an optimizer that loads without the filter attached casts the filter's state to the
-    dtype of the parameters.
+    dtype of the parameters. Resetting the optimizer's state of a parameter resets the filter's too. A deep copy of the
+    optimizer has the filter too; attach to the copy for a handle of it.
 
     Examples:
         >>> import grokfast, torch
@@ -72,7 +81,9 @@ def attach(
         start = int(start)  # type: ignore[arg-type]
     check_choice("nonfinite", nonfinite, get_args(Nonfinite))
     chosen = None if params is None else check_params(optimizer, params)
-    return Attachment(optimizer, filter, start, nonfinite, chosen)
+    schedules = {name: schedule for name, schedule in (("lamb", lamb), ("alpha", alpha)) if schedule is not None}
+    check_schedules(filter, schedules)
+    return Attachment(optimizer, filter, start, nonfinite, chosen, schedules)
 
 
 def check_optimizer(optimizer: object) -> None:
@@ -89,7 +100,7 @@ def check_optimizer(optimizer: object) -> None:
     refuse_other_steps(optimizer)
     if any(group.get("differentiable") for group in optimizer.param_groups):
         raise TypeError("optimizer must have differentiable=False: the filter edits gradients in place")
-    if is_attached(optimizer):
+    if (handle := handle_of(optimizer)) is not None and not handle._copied:
         raise ValueError("optimizer has a filter attached already: call remove() on its handle first")
     if not any(group["params"] for group in optimizer.param_groups):
         raise ValueError("optimizer must have at least one parameter, got none")
@@ -108,6 +119,18 @@ def refuse_other_steps(optimizer: Optimizer) -> None:
         raise TypeError(
             f"optimizer must take one gradient per step: {kind} takes two, in first_step() and second_step()"
         )
+
+
+def check_schedules(filter: Filter, schedules: Mapping[str, Any]) -> None:
+    """Refuse schedules of values that the filter does not have, and those that do not begin with a valid one."""
+    kind = type(filter).__name__
+    for name, schedule in schedules.items():
+        if name not in filter.tunable:
+            raise ValueError(f"{name} must be None for {kind}, which has no {name} to schedule, got {schedule!r}")
+        if not callable(schedule):
+            remedy = f"for a constant write {kind}({name}={schedule!r})"
+            raise TypeError(f"{name} must be a schedule, a function of the step, got {schedule!r}: {remedy}")
+    dataclasses.replace(filter, **{name: schedule(0) for name, schedule in schedules.items()})  # type: ignore[type-var]
 
 
 def check_params(optimizer: Optimizer, params: Iterable[Tensor]) -> list[Tensor]:

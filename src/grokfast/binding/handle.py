@@ -1,33 +1,30 @@
-"""The handle of a filter on an optimizer: hooks that run the filter once per step and save and load its state.
-
-The state lies in `optimizer.state` (see state.py), so that whatever saves, loads, copies or shards the optimizer takes
-it along. It is put there after the optimizer's first step: most optimizers initialise only if they have no state.
-"""
+"""The handle of a filter on an optimizer: hooks that run the filter once per step and save and load its state."""
 
 from __future__ import annotations
 
+import copy
 import warnings
-import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from grokfast.binding.keeper import Keeper
 from grokfast.binding.metrics import measure
-from grokfast.binding.runner import Outcome, Runner
-from grokfast.binding.state import COUNT, Entry, local, tensors_of
+from grokfast.binding.state import COUNT, Entry, Slot, States, local, tensors_of
+from grokfast.binding.step import Outcome, Runner, Schedule
 from grokfast.checks import check_bool
 from grokfast.filters.base import Filter, State
 from grokfast.stages import Trigger
 
-_attached: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+COPIER = "__deepcopy__"  # copy.deepcopy asks the object itself for it
 
 
-def is_attached(optimizer: Optimizer) -> bool:
-    return optimizer in _attached
+def handle_of(optimizer: Optimizer) -> Attachment | None:
+    """The handle of the filter that is attached to an optimizer."""
+    handle = getattr(vars(optimizer).get(COPIER), "__self__", None)
+    return handle if isinstance(handle, Attachment) else None
 
 
 class Attachment:
@@ -59,33 +56,42 @@ class Attachment:
         start: int | Trigger,
         nonfinite: str,
         params: Iterable[Tensor] | None = None,
+        schedules: Mapping[str, Schedule] | None = None,
     ) -> None:
         self.optimizer, self.start, self.nonfinite = optimizer, start, nonfinite
+        self._copied = False  # whether it came with a copy of the optimizer
         self._enabled = True
-        self._last: Outcome | None = None
+        self._last: Outcome | None = None  # of this step, if the filter has run
         self._done: Outcome | None = None  # the last outcome, also after its step
-        self._warned = self._unobserved = False
+        self._stepping: list[Slot] = []  # whose entries can be placed after this step
+        self._hidden: list[tuple[Tensor, Tensor]] = []  # parameters and gradients, while a step is skipped
+        self._warned = self._unobserved = self._hinted = False
         self._waiting = False  # for the optimizer to call its closure
-        self._keeper = Keeper(optimizer, filter, start)
-        self._runner = Runner(optimizer, filter, self._keeper, nonfinite, params)
-        self._keeper.adopt_found()
+        self._states = States(optimizer, filter, start)
+        self._runner = Runner(self._states, nonfinite, params, schedules or {})
+        self._states.adopt_found()
+        if (previous := handle_of(optimizer)) is not None:  # which came with a copy
+            previous.remove(keep_state=True)
         # A compiler gains nothing from bookkeeping: under torch.compile(optimizer.step) it stays plain Python.
         before: Any = torch.compiler.disable(self._before_step)
+        after: Any = torch.compiler.disable(self._after_step)
         self._hooks = (
             optimizer.register_step_pre_hook(before),
-            optimizer.register_step_post_hook(self._after_step),
-            optimizer.register_state_dict_post_hook(self._keeper.after_state_dict),
-            optimizer.register_load_state_dict_pre_hook(self._keeper.before_load),
+            optimizer.register_step_post_hook(after),
+            optimizer.register_state_dict_post_hook(self._states.after_state_dict),
+            optimizer.register_load_state_dict_pre_hook(self._states.before_load),
             optimizer.register_load_state_dict_post_hook(self._after_load),
         )
-        _attached.add(optimizer)
+        setattr(optimizer, COPIER, self._copy)
 
     # For the user -------------------------------------------------------------------------------------------------
 
     @property
     def filter(self) -> Filter:
-        """The filter attached. To change lamb or alpha during training, set the keys of the param groups."""
-        return self._keeper.filter
+        """The filter attached. To change lamb or alpha during training, give `attach` a schedule or set the keys of the
+        param groups.
+        """
+        return self._states.filter
 
     @property
     def enabled(self) -> bool:
@@ -99,24 +105,24 @@ class Attachment:
 
     @property
     def step(self) -> int:
-        """Number of optimizer steps whose gradients the filter has seen. Asking may wait for the device."""
-        self._keeper.settle()
-        return self._keeper.steps
+        """Number of optimizer steps whose gradients the filter has seen."""
+        self._states.notice()
+        self._states.stamp()
+        return self._states.steps
 
     @property
     def skipped(self) -> int:
-        """Number of steps whose gradients the filter did not take, since `attach`. Asking may wait for the device.
+        """Number of steps whose gradients the filter did not take, since `attach`.
 
         They held an inf or a NaN, or a fused optimizer discarded them for a `GradScaler`. Other optimizers do not call
         their hooks in steps that a `GradScaler` discards.
         """
-        self._keeper.settle()
-        return self._keeper.skipped
+        return self._states.skipped
 
     @property
     def resumed(self) -> bool:
         """Whether the filter continues from saved state, found in the optimizer by `attach` or loaded later."""
-        return self._keeper.resumed
+        return self._states.resumed
 
     @property
     def active(self) -> bool:
@@ -127,7 +133,8 @@ class Attachment:
     @property
     def state(self) -> dict[Tensor, State]:
         """The filter's tensors of each parameter, by name. They are live, not copies."""
-        return {param: tensors_of(entry) for param, entry in self._keeper.entries()}
+        self._states.notice()
+        return {param: tensors_of(entry) for param, entry in self._states.entries()}
 
     @property
     def memory_bytes(self) -> int:
@@ -137,8 +144,9 @@ class Attachment:
 
     def slow(self, param: Tensor) -> Tensor | None:
         """The slow part of a parameter's gradient at the last step, without lamb; None before its first gradient."""
-        self._keeper.settle()
-        entry = self._keeper.entry(param)
+        self._states.notice()
+        slot = self._states.slots.get(param)
+        entry = None if slot is None else slot.entry
         return None if entry is None or entry[COUNT] == 0 else self.filter.slow(tensors_of(entry), entry[COUNT])
 
     def metrics(self, *, detail: bool = False) -> dict[str, float]:
@@ -151,18 +159,24 @@ class Attachment:
         own shards.
         """
         check_bool("detail", detail)
+        counts = {"active": self.active, "steps": self.step, "skipped": self.skipped}
+        self._runner.read_groups()
         done = self._done
         edited = done is not None and done.edited and self._runner.is_current(done)
-        counts = {"active": self.active, "steps": self.step, "skipped": self.skipped}
-        used = self._runner.used if edited else {}
-        found = measure(self.optimizer, self._keeper, self._runner.tuning, used=used, detail=detail)
+        found = measure(self._runner, used=done.filters if done is not None and edited else {}, detail=detail)
+        if self.step and not self._hinted and not self._runner.has_gradients():
+            self._hinted = True
+            warnings.warn(
+                "metrics() found no gradient, so ratio and cosine are NaN: call it before zero_grad()", stacklevel=2
+            )
         return {**found, **{f"grokfast/{key}": float(value) for key, value in counts.items()}}
 
     def apply(self) -> None:
         """Filter the gradients now instead of at the start of the coming `optimizer.step()`.
 
         Needed only to clip filtered gradients: `backward(); handle.apply(); clip_grad_norm_(...); step()`. A second
-        call on the same gradients does nothing. Under a GradScaler call `scaler.unscale_(optimizer)` first.
+        call on the same gradients does nothing. Under a GradScaler call `scaler.unscale_(optimizer)` first. It checks
+        the gradients and waits for the device: a GradScaler may discard the step.
         """
         if not self._hooks:
             raise RuntimeError("the filter was detached by remove(): attach it again")
@@ -182,9 +196,9 @@ class Attachment:
         for hook in self._hooks:
             hook.remove()
         self._hooks = ()
-        _attached.discard(self.optimizer)
+        vars(self.optimizer).pop(COPIER, None)
         self._runner.stop()
-        self._keeper.leave(keep_state=keep_state)
+        self._states.leave(keep_state=keep_state)
 
     def __repr__(self) -> str:
         kind = type(self.optimizer).__name__
@@ -221,29 +235,25 @@ class Attachment:
         # A subclass whose step() calls super().step() fires the hooks twice: the inner one must not filter again.
         self._run(kwargs=kwargs)
         # With found_inf set, a GradScaler knows, and the optimizer discards the step by itself.
-        if self._last is None or getattr(self.optimizer, "found_inf", None) is not None:
-            return
-        if self._last.bad:
+        if self._last is not None and self._last.bad and getattr(self.optimizer, "found_inf", None) is None:
             self._complain(self._last.bad)
-        if self._last.applied and self._last.discard is not None:
-            self._keeper.ledger.add_taken(self._last.discard)
-            self._last = self._last._replace(applied=False)
+        self._stepping = self._states.waiting()
 
     def _run(self, *, applied: bool = False, kwargs: Entry | None = None) -> None:
         """Filter the gradients unless they have been filtered."""
         if self._last is not None and self._runner.is_current(self._last):
             return
-        self._last = self._runner.run(self._begun(), applied=applied, kwargs=kwargs or {}, named=not self._warned)
+        self._last = self._runner.run(self._begun, applied=applied, kwargs=kwargs or {}, named=not self._warned)
         self._done = self._last
 
-    def _begun(self) -> bool | Tensor:
-        """Whether to edit gradients now; a tensor where only the device knows how many steps were discarded."""
+    def _begun(self) -> bool:
+        """Whether to edit gradients now."""
         if not self._enabled:
             return False
         if isinstance(self.start, int):
-            return self._keeper.ledger.reached(self._keeper.steps, self.start)
-        self._keeper.stamp()
-        if not self.start.fired and self._keeper.steps >= 1000:
+            return self._states.steps >= self.start
+        self._states.stamp()
+        if not self.start.fired and self._states.steps >= 1000:
             self._warn_if_unobserved()
         return self.start.fired
 
@@ -251,24 +261,47 @@ class Attachment:
         if not self._unobserved and getattr(self.start, "observations", None) == 0:
             self._unobserved = True
             advice = "call observe() with a training metric, else the filter never starts"
-            warnings.warn(f"{self.start} was not told any value in {self._keeper.steps} steps: {advice}", stacklevel=2)
+            warnings.warn(f"{self.start} was not told any value in {self._states.steps} steps: {advice}", stacklevel=2)
 
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: Entry) -> None:
         self._last = None
+        for param, grad in self._hidden:
+            param.grad = grad
+        self._hidden = []
         if self._waiting:
             kind = type(optimizer).__name__
             raise RuntimeError(f"{kind}.step() did not call its closure, so the filter saw no gradient: call step()")
-        self._keeper.place_pending(self._runner.filtered)
+        self._states.after_step(self._stepping)
 
     def _after_load(self, optimizer: Optimizer) -> None:
         self._last = None
-        self._keeper.after_load(optimizer)
+        self._states.after_load(optimizer)
 
     def _complain(self, where: str) -> None:
-        """Raise or, the first time, warn that a gradient is not finite."""
-        message = f"inf or NaN in the gradient of {where} at step {self._keeper.steps}"
+        """Raise, skip the step or leave it to the optimizer, since a gradient is not finite; warn the first time."""
+        message = f"inf or NaN in the gradient of {where} at step {self._states.steps}"
         if self.nonfinite == "raise":
             raise FloatingPointError(f"gradients must be finite, got {message}")
+        if self.nonfinite == "skip":  # an optimizer leaves parameters without a gradient alone
+            params = [param for group in self.optimizer.param_groups for param in group["params"]]
+            self._hidden = [(param, param.grad) for param in params if param.grad is not None]
+            for param, _ in self._hidden:
+                param.grad = None
         if not self._warned:
             self._warned = True
-            warnings.warn(f"{message}: the filter skips such steps", stacklevel=2)
+            outcome = "the optimizer skips" if self.nonfinite == "skip" else "the filter ignores"
+            warnings.warn(f"{message}: {outcome} such steps", stacklevel=2)
+
+    # Copies -------------------------------------------------------------------------------------------------------
+
+    def _copy(self, memo: dict[int, Any]) -> Optimizer:
+        """A deep copy of the optimizer, with a filter that continues from a copy of the state."""
+        delattr(self.optimizer, COPIER)
+        try:
+            twin = copy.deepcopy(self.optimizer, memo)
+        finally:
+            setattr(self.optimizer, COPIER, self._copy)
+        start, params = copy.deepcopy((self.start, self._runner.chosen and [*self._runner.chosen]), memo)
+        handle = Attachment(twin, self.filter, start, self.nonfinite, params, self._runner.schedules)
+        handle._copied, handle.enabled = True, self.enabled
+        return twin

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
-from grokfast.binding.keeper import Keeper
-from grokfast.binding.state import COUNT, local, tensors_of
-from grokfast.binding.tuning import Tuning
+from grokfast.binding.state import COUNT, Slot, local
+from grokfast.binding.step import Runner
 from grokfast.filters.base import Filter
 
 
@@ -32,23 +30,21 @@ class Sums(NamedTuple):
         return {f"{prefix}ratio": ratio, f"{prefix}cosine": self.both / norms if norms else math.nan}
 
 
-def measure(
-    optimizer: Optimizer, keeper: Keeper, tuning: Tuning, *, used: Mapping[Tensor, Filter], detail: bool
-) -> dict[str, float]:
+def measure(runner: Runner, *, used: Mapping[Tensor, Filter], detail: bool) -> dict[str, float]:
     """Ratio and cosine in total, per param group and, with `detail`, per parameter.
 
     Args:
-        optimizer, keeper, tuning: of the attachment.
+        runner: of the attachment.
         used: the filters that have edited the current gradients, so that lamb slow must be taken out again; a param
             group may have another lamb by now.
         detail: also per parameter, by its name or its place.
     """
     total, parts = Sums(), dict[str, float]()
-    for index, group in enumerate(optimizer.param_groups):
-        shared, groupwise = tuning.filter_for(index, group), Sums()
-        for name, param in named(index, group):
-            filter = used.get(param, shared if tuning.includes(param) else None)
-            if filter is None or (sums := sums_of(param, filter, keeper, param in used)) is None:
+    for index, group in enumerate(runner.groups):
+        groupwise, slots = Sums(), {slot.param: slot for slot in group.slots}
+        for name, param in named(index, group.group):
+            filter, slot = used.get(param, group.filter), slots.get(param)
+            if filter is None or slot is None or (sums := sums_of(slot, filter, param in used)) is None:
                 continue
             groupwise = groupwise.plus(sums)
             parts |= sums.as_metrics(f"grokfast/{name}/") if detail else {}
@@ -57,18 +53,18 @@ def measure(
     return {**total.as_metrics("grokfast/"), **parts}
 
 
-def named(index: int, group: dict[str, list[Tensor]]) -> Iterator[tuple[str, Tensor]]:
+def named(index: int, group: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
     names = group.get("param_names") or [f"group{index}/{place}" for place in range(len(group["params"]))]
     yield from zip(map(str, names), group["params"], strict=True)
 
 
 @torch.no_grad()
-def sums_of(param: Tensor, filter: Filter, keeper: Keeper, edited: bool) -> Sums | None:
+def sums_of(slot: Slot, filter: Filter, edited: bool) -> Sums | None:
     """The sums of one parameter; None without gradient or state. Complex numbers count as pairs."""
-    entry = keeper.entry(param)
+    param, entry = slot.param, slot.entry
     if param.grad is None or entry is None or entry[COUNT] == 0 or param.grad.layout is not torch.strided:
         return None
-    slow = local(filter.slow(tensors_of(entry), entry[COUNT])).to(wide(param.grad)) * filter.lamb
+    slow = filter.slow(slot.tensors, entry[COUNT]).to(wide(param.grad)) * filter.lamb
     grad = local(param.grad).resolve_conj().to(slow.dtype)
     if edited and filter.is_ready(entry[COUNT]):
         if filter.slow_only:  # the gradient itself is gone

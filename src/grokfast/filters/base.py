@@ -7,9 +7,9 @@ decides when it runs.
 from __future__ import annotations
 
 import abc
-import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from dataclasses import FrozenInstanceError
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from grokfast.filters.kernel import FUSED_DTYPES
 from grokfast.filters.response import Section, half_power_frequency, transfer
 
 State = dict[str, Tensor]
+FilterType = TypeVar("FilterType", bound="Filter")
 Init = Literal["first", "zero"]
 
 
@@ -39,34 +40,11 @@ class Slow(NamedTuple):
     scale: float
 
 
-@dataclasses.dataclass(frozen=True)
-class Gate:
-    """What only the device knows about a step. Reading it would make the host wait.
-
-    Attributes:
-        discard: 0-dimensional bool, whether the step is discarded: states and gradients must stay as they are.
-        count: number of gradients that the states may have seen before.
-        missed: 0-dimensional int64, how many of those were discarded.
-        seeded: whether the host knows that the states have seen a gradient.
-        active: whether to edit the gradients; a 0-dimensional bool where only the device knows.
-    """
-
-    discard: Tensor
-    count: int
-    missed: Tensor
-    seeded: bool
-    active: bool | Tensor
-
-    @property
-    def seen(self) -> Tensor:
-        """Number of gradients that the states have seen."""
-        return self.count - self.missed
-
-
 class Filter(abc.ABC):
     """A causal linear filter of gradients over training steps.
 
-    All tensors of one call are finite and share dtype, device and the number of gradients seen before (`count`).
+    All tensors of one call are finite and share dtype, device and `phase(count)`, where `count` is the number of
+    gradients seen before.
 
     Attributes:
         lamb: gain of the slow part.
@@ -75,7 +53,8 @@ class Filter(abc.ABC):
     Examples:
         A filter of your own that adds lamb times the previous gradient:
 
-        >>> @dataclasses.dataclass(frozen=True, kw_only=True)
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True, kw_only=True)
         ... class Previous(Filter):
         ...     lamb: float = 1.0
         ...     slow_only: bool = False
@@ -137,14 +116,9 @@ class Filter(abc.ABC):
         """`update` for gradients that `is_uniform` has found to be laid out like their states, without that check."""
         self.update(grads, states, count, active=active)
 
-    @property
-    def gated(self) -> bool:
-        """Whether `update_gated` exists."""
-        return False
-
-    def update_gated(self, grads: list[Tensor], states: list[State], gate: Gate) -> None:
-        """`update` for a step that the device may discard. The host does not wait for it."""
-        raise NotImplementedError(f"{type(self).__name__} needs to know on the host whether a step is discarded")
+    def phase(self, count: int) -> int:
+        """A count that has the same effect in `update` as `count`: tensors with equal ones may share a call."""
+        return count
 
     def is_ready(self, count: int) -> bool:
         """Whether there is a slow part to add after `count` gradients."""
@@ -177,6 +151,20 @@ class Filter(abc.ABC):
         return half_power_frequency(self.sections())
 
 
+def unchangeable(kind: type[FilterType]) -> type[FilterType]:
+    """Make the error of an assignment to a frozen filter say what to do instead."""
+
+    def refuse(self: Filter, name: str, value: object) -> None:
+        if name in self.tunable:
+            remedy = f"give attach a schedule, or set optimizer.param_groups[0]['grokfast_{name}'] = {value!r}"
+        else:
+            remedy = "attach another one"
+        raise FrozenInstanceError(f"{name} of a filter cannot be changed: {remedy}")
+
+    kind.__setattr__ = refuse
+    return kind
+
+
 def mix(grads: list[Tensor], slow: list[Tensor], gain: float, slow_only: bool) -> None:
     """g <- g + gain * slow, or g <- gain * slow."""
     if grads[0].dtype is torch.float16:
@@ -186,24 +174,12 @@ def mix(grads: list[Tensor], slow: list[Tensor], gain: float, slow_only: bool) -
     torch._foreach_add_(grads, slow, alpha=gain)
 
 
-def mix_saturated(grads: list[Tensor], slow: list[Tensor], gain: float | Tensor, slow_only: bool) -> None:
+def mix_saturated(grads: list[Tensor], slow: list[Tensor], gain: float, slow_only: bool) -> None:
     """`mix` in fp16: what the filter would make an inf becomes the largest finite number; an inf stays an inf."""
     largest = torch.finfo(torch.float16).max
     for grad, average in zip(grads, slow, strict=True):
         mixed = average * gain if slow_only else average * gain + grad
         grad.copy_(torch.where(grad.isfinite(), mixed.clamp_(-largest, largest), grad))
-
-
-def mix_gated(grads: list[Tensor], slow: list[Tensor], gain: Tensor, gate: Gate, slow_only: bool) -> None:
-    """`mix` with a gain that only the device knows, unless the step is discarded or not active."""
-    edit = ~gate.discard & gate.active
-    for grad, average in zip(grads, slow, strict=True):
-        added = (average * gain).to(grad.dtype) if grad.dtype is not torch.float16 else average * gain
-        mixed = added if slow_only else grad + added
-        if grad.dtype is torch.float16:
-            largest = torch.finfo(torch.float16).max
-            mixed = torch.where(grad.isfinite(), mixed.clamp_(-largest, largest), grad)
-        grad.copy_(torch.where(edit, mixed, grad))
 
 
 def state_like(grad: Tensor, *leading: int, dtype: torch.dtype | None = None) -> Tensor:

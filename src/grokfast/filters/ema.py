@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from grokfast.checks import check_choice, check_number
-from grokfast.filters.base import Filter, Gate, Init, Slow, State, mix, mix_gated, state_like
+from grokfast.filters.base import Filter, Init, Slow, State, mix, state_like, unchangeable
 from grokfast.filters.kernel import fused_step, is_uniform
 from grokfast.filters.response import Section
 
 
-@dataclass(frozen=True, kw_only=True)
+@unchangeable
+@dataclass(frozen=True)
 class EMA(Filter):
     """Amplify slow gradients by an exponential moving average, with the memory of one more gradient.
 
@@ -43,9 +44,9 @@ class EMA(Filter):
 
     alpha: float = 0.98
     lamb: float = 2.0
-    slow_only: bool = False
-    init: Init = "first"
-    state_dtype: torch.dtype | None = None
+    slow_only: bool = field(default=False, kw_only=True)
+    init: Init = field(default="first", kw_only=True)
+    state_dtype: torch.dtype | None = field(default=None, kw_only=True)
 
     tunable: ClassVar[tuple[str, ...]] = ("alpha", "lamb")
 
@@ -93,39 +94,11 @@ class EMA(Filter):
     def update_uniform(self, grads: list[Tensor], states: list[State], count: int, *, active: bool = True) -> None:
         if not (self._fusable and active):
             return super().update(grads, states, count, active=active)
-        self._fuse(grads, [state["slow"] for state in states], self.lamb, first=count == 0 and self.init == "first")
+        slow, first = [state["slow"] for state in states], count == 0 and self.init == "first"
+        fused_step(grads, slow, keep=self.alpha, take=1 - self.alpha, gain=self.lamb, first=first)
 
-    @property
-    def gated(self) -> bool:
-        return self.state_dtype is None  # the random numbers need the count
-
-    def update_gated(self, grads: list[Tensor], states: list[State], gate: Gate) -> None:
-        slow = [state["slow"] for state in states]
-        if not self._fusable or isinstance(gate.active, Tensor) or not is_uniform(grads, slow):
-            return self._update_masked(grads, slow, gate)
-        discard, lamb = gate.discard.float(), self.lamb if gate.active else 0.0
-        if self.init == "first" and not gate.seeded:
-            # Only the device knows whether an earlier gradient was discarded, so one of two calls does nothing there.
-            empty = gate.seen == 0
-            self._fuse(grads, slow, lamb, first=True, discard=(gate.discard | ~empty).float())
-            discard = (gate.discard | empty).float()
-        self._fuse(grads, slow, lamb, first=False, discard=discard)
-
-    def _fuse(
-        self, grads: list[Tensor], slow: list[Tensor], lamb: float, *, first: bool, discard: Tensor | None = None
-    ) -> None:
-        fused_step(grads, slow, keep=self.alpha, take=1 - self.alpha, gain=lamb, first=first, discard=discard)
-
-    def _update_masked(self, grads: list[Tensor], slow: list[Tensor], gate: Gate) -> None:
-        """One tensor at a time; weights that are 0 or 1 on the device leave a state as it is or seed it."""
-        dtype = slow[0].dtype.to_real()
-        weight = torch.full((), 1 - self.alpha, dtype=dtype, device=slow[0].device)
-        if self.init == "first":
-            weight = torch.where(gate.seen == 0, 1.0, weight)
-        weight = torch.where(gate.discard, 0.0, weight).to(slow[0].dtype)
-        for grad, average in zip(grads, slow, strict=True):
-            average.lerp_(grad.masked_fill(gate.discard, 0).to(average.dtype), weight)
-        mix_gated(grads, slow, torch.full_like(weight, self.lamb), gate, self.slow_only)
+    def phase(self, count: int) -> int:
+        return min(count, 1) if self.state_dtype is None else count  # the random numbers need the count
 
     @property
     def _fusable(self) -> bool:

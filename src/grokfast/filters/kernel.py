@@ -29,14 +29,12 @@ def fused_step(
     take: float,
     gain: float,
     first: bool = False,
-    discard: Tensor | None = None,
 ) -> None:
     """b <- keep b + take g (b <- g at the first step);  g <- g + gain b, in one pass over memory.
 
     This is what torch's fused SGD does to a momentum buffer if the gradients are its parameters too. Gradients and
-    buffers must be uniform, and are best all small or all large. With `discard` = 1 both stay as they are. The kernel's
-    `grad_scale` must not be used: it would read the parameters before it unscales the gradients, which are the same
-    memory here.
+    buffers must be uniform, and are best all small or all large. The kernel's `grad_scale` must
+    not be used: it would read the parameters before it unscales the gradients, which are the same memory here.
     """
     limit = thread_limit() if is_small(grads[0]) else None
     threads = torch.get_num_threads()
@@ -46,7 +44,7 @@ def fused_step(
         torch._fused_sgd_(
             grads, grads, buffers,
             weight_decay=0.0, momentum=keep, lr=-gain, dampening=1 - take, nesterov=False, maximize=False,
-            is_first_step=first, grad_scale=None, found_inf=discard,
+            is_first_step=first, grad_scale=None, found_inf=None,
         )  # fmt: skip
     finally:
         if limit is not None:

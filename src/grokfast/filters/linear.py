@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 
 from grokfast.checks import check_choice, check_count, check_number
-from grokfast.filters.base import Filter, Init, Slow, State, state_like
+from grokfast.filters.base import Filter, Init, Slow, State, state_like, unchangeable
 from grokfast.filters.response import Section
 
 STEEPEST = 200  # order of a Butterworth filter: the design overflows above
 
 
+@unchangeable
 @dataclass(frozen=True)
 class FIR(Filter):
     """Amplify slow gradients by a weighted sum of the last `len(taps)` gradients.
@@ -68,6 +69,9 @@ class FIR(Filter):
             torch.mv(state["history"].view(length, -1).t(), weights, out=out.view(-1))
         return Slow(slow, 1.0)
 
+    def phase(self, count: int) -> int:
+        return count if count == 0 else len(self.taps) + count % len(self.taps)
+
     def slow(self, state: State, count: int) -> Tensor:
         return state["slow"]
 
@@ -103,6 +107,9 @@ class Recursive(Filter, abc.ABC):
             start += len(b) - 1
         return Slow(slow, 1.0)
 
+    def phase(self, count: int) -> int:
+        return min(count, 1)
+
     def slow(self, state: State, count: int) -> Tensor:
         return state["slow"]
 
@@ -111,6 +118,7 @@ class Recursive(Filter, abc.ABC):
         return zlib.crc32(repr([(list(b), list(a)) for b, a in self.sections()]).encode())
 
 
+@unchangeable
 @dataclass(frozen=True)
 class IIR(Recursive):
     """Amplify slow gradients by any stable recursive filter.
@@ -159,6 +167,7 @@ class IIR(Recursive):
         return [((*self.b, *pad)[:order], (*self.a, *pad)[:order])]
 
 
+@unchangeable
 @dataclass(frozen=True)
 class Butterworth(Recursive):
     """Amplify slow gradients by a Butterworth low-pass filter: maximally flat below the cutoff, steep above it.
@@ -239,7 +248,8 @@ def settle(b: Sequence[float], a: Sequence[float], signal: list[Tensor], memory:
         torch._foreach_mul_(memory[i], level)
 
 
-def pole_radius(a: Sequence[float]) -> float:
+@functools.lru_cache(256)  # a schedule makes a filter at each step
+def pole_radius(a: tuple[float, ...]) -> float:
     """Largest magnitude among the roots of a[0] z^n + a[1] z^(n-1) + ... (companion matrix)."""
     if len(a) == 1:
         return 0.0

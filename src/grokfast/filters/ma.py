@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from grokfast.checks import check_bool, check_choice, check_count, check_number
-from grokfast.filters.base import Filter, Gate, Slow, State, mix_gated, state_like
+from grokfast.filters.base import Filter, Slow, State, state_like, unchangeable
 from grokfast.filters.kernel import fused_step, is_uniform
 from grokfast.filters.response import Section, window_half_power_frequency
 
 
-@dataclass(frozen=True, kw_only=True)
+@unchangeable
+@dataclass(frozen=True)
 class MA(Filter):
     """Amplify slow gradients by the mean of the last `window_size` gradients.
 
@@ -47,10 +48,10 @@ class MA(Filter):
 
     window_size: int = 100
     lamb: float = 5.0
-    slow_only: bool = False
-    warmup: bool = True
-    reduction: Literal["mean", "sum"] = "mean"
-    window_dtype: torch.dtype | None = None
+    slow_only: bool = field(default=False, kw_only=True)
+    warmup: bool = field(default=True, kw_only=True)
+    reduction: Literal["mean", "sum"] = field(default="mean", kw_only=True)
+    window_dtype: torch.dtype | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -108,36 +109,8 @@ class MA(Filter):
         renewed = count % self.window_size == self.window_size - 1
         return active and full and not renewed and not self.slow_only and self.window_dtype is None
 
-    @property
-    def gated(self) -> bool:
-        return True
-
-    def update_gated(self, grads: list[Tensor], states: list[State], gate: Gate) -> None:
-        """One tensor at a time: the place in the window is known on the device only."""
-        seen = gate.seen
-        place = (seen % self.window_size).view(1)
-        renew = (place[0] == self.window_size - 1) & ~gate.discard
-        for grad, state in zip(grads, states, strict=True):
-            self._advance_gated(grad, state, gate.discard, place, renew)
-        number = (seen + 1).clamp(max=self.window_size)
-        totals = [state["total"] for state in states]
-        gain = torch.full((), self.lamb, dtype=totals[0].dtype.to_real(), device=seen.device)
-        gain = gain if self.reduction == "sum" else gain / number
-        full = number == self.window_size if self.warmup else torch.ones_like(gate.discard)
-        mix_gated(grads, totals, gain.to(totals[0].dtype), replace(gate, active=full & gate.active), self.slow_only)
-
-    def _advance_gated(self, grad: Tensor, state: State, discard: Tensor, place: Tensor, renew: Tensor) -> None:
-        """`advance` of one tensor. A discarded gradient writes the oldest one back and adds zero."""
-        window, total, fresh = state["window"], state["total"], state["fresh"]
-        oldest = window.index_select(0, place).squeeze(0)
-        newest = torch.where(discard, oldest, grad.to(window.dtype))
-        window.index_copy_(0, place, newest.unsqueeze(0))
-        total.sub_(oldest.masked_fill_(discard, 0))
-        added = newest.masked_fill_(discard, 0)
-        total.add_(added)
-        fresh.add_(added)
-        total.copy_(torch.where(renew, fresh, total))
-        fresh.masked_fill_(renew, 0)
+    def phase(self, count: int) -> int:
+        return count if count < self.window_size else self.window_size + count % self.window_size
 
     def slow(self, state: State, count: int) -> Tensor:
         return state["total"] * self._scale(count)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import numbers
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from torch.optim import Optimizer
@@ -46,6 +46,8 @@ class GrokfastCallback(Callback):
         filter: what to add to the gradients, e.g. `grokfast.EMA(alpha=0.98, lamb=2.0)`.
         start: the step or the trigger that starts the filter, as in `grokfast.attach`.
         nonfinite: what to do when a gradient holds an inf or a NaN, as in `grokfast.attach`.
+        lamb: a schedule of the gain, as in `grokfast.attach`.
+        alpha: a schedule of the memory of an `EMA`, as in `grokfast.attach`.
         order: whether the trainer clips before the filter or after it. `"clip-then-filter"` lets gradients reach
             (1 + lamb) times `gradient_clip_val`; `"filter-then-clip"` keeps them within it.
         log_every: log `handle.metrics()` every N batches, None for never; computing them waits for the device.
@@ -68,7 +70,9 @@ class GrokfastCallback(Callback):
         filter: grokfast.Filter,
         *,
         start: int | grokfast.Trigger = 0,
-        nonfinite: Literal["scaler", "skip", "raise"] = "scaler",
+        nonfinite: Literal["scaler", "ignore", "skip", "raise"] = "scaler",
+        lamb: Callable[[int], float] | None = None,
+        alpha: Callable[[int], float] | None = None,
         order: Literal["clip-then-filter", "filter-then-clip"] = "clip-then-filter",
         optimizers: Sequence[int] | None = None,
         log_every: int | None = None,
@@ -80,7 +84,7 @@ class GrokfastCallback(Callback):
             check_indices(optimizers)
         self.filter, self.start, self.order, self.optimizers = filter, start, order, optimizers
         self.log_every = log_every
-        self.nonfinite: Literal["scaler", "skip", "raise"] = nonfinite
+        self._options: dict[str, Any] = {"start": start, "nonfinite": nonfinite, "lamb": lamb, "alpha": alpha}
         self._streak = getattr(start, "streak", 0)
         self.handles: list[grokfast.Attachment] = []
         self._watches: list[Any] = []  # one hook per handle, which sees the steps of its optimizer
@@ -99,7 +103,7 @@ class GrokfastCallback(Callback):
         self.handles, self._due, self._seen = [], set(), set()
         self._spared = [optimizer for optimizer in trainer.optimizers if optimizer not in chosen]
         for optimizer in chosen:
-            handle = grokfast.attach(optimizer, self.filter, start=self.start, nonfinite=self.nonfinite)
+            handle = grokfast.attach(optimizer, self.filter, **self._options)
             if not isinstance(self.start, int) and not handle.resumed:
                 self.start.streak = self._streak  # a new optimizer starts with the first stage
             self.handles.append(handle)

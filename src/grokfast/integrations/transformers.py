@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +28,7 @@ if int(transformers.__version__.split(".")[0]) < 5:
         'pip install --upgrade "grokfast[transformers]"'
     )
 
+Nonfinite = Literal["scaler", "ignore", "skip", "raise"]
 OptimizerChoice = tuple[type[Optimizer], dict[str, Any]]
 BACKWARD = "updates the parameters during backward, before the filter could run"
 REFUSED = {
@@ -42,7 +44,9 @@ def grokfast_optimizer(
     filter: grokfast.Filter,
     *,
     start: int | grokfast.Trigger = 0,
-    nonfinite: Literal["scaler", "skip", "raise"] = "scaler",
+    nonfinite: Nonfinite = "scaler",
+    lamb: Callable[[int], float] | None = None,
+    alpha: Callable[[int], float] | None = None,
 ) -> OptimizerChoice:
     """An optimizer that is made with the filter attached, for `Trainer(optimizer_cls_and_kwargs=...)`.
 
@@ -54,6 +58,8 @@ def grokfast_optimizer(
         filter: what to add to the gradients, e.g. `grokfast.EMA(alpha=0.98, lamb=2.0)`.
         start: the step or the trigger that starts the filter, as in `grokfast.attach`.
         nonfinite: what to do when a gradient holds an inf or a NaN, as in `grokfast.attach`.
+        lamb: a schedule of the gain, as in `grokfast.attach`.
+        alpha: a schedule of the memory of an `EMA`, as in `grokfast.attach`.
 
     Returns:
         An optimizer class and its arguments.
@@ -70,7 +76,7 @@ def grokfast_optimizer(
     def new(cls: type[Optimizer], params: Any, **options: Any) -> Optimizer:
         refuse_host(attached_late=False)
         optimizer: Any = optimizer_cls(params, **options)
-        grokfast.attach(optimizer, filter, start=start, nonfinite=nonfinite)
+        grokfast.attach(optimizer, filter, start=start, nonfinite=nonfinite, lamb=lamb, alpha=alpha)
         return optimizer
 
     # The Trainer hands param groups only to classes, hence a class. It has the name of the class that it instantiates.
@@ -88,6 +94,8 @@ class GrokfastCallback(TrainerCallback):
         filter: what to add to the gradients, e.g. `grokfast.EMA(alpha=0.98, lamb=2.0)`.
         start: the step or the trigger that starts the filter, as in `grokfast.attach`.
         nonfinite: what to do when a gradient holds an inf or a NaN, as in `grokfast.attach`.
+        lamb: a schedule of the gain, as in `grokfast.attach`.
+        alpha: a schedule of the memory of an `EMA`, as in `grokfast.attach`.
         log_every: add `handle.metrics()` to the Trainer's logs every N steps, None for never; computing them
             waits for the device.
         clip_norm: run the filter first, then clip to this norm, > 0. Needs `max_grad_norm=0`.
@@ -106,7 +114,9 @@ class GrokfastCallback(TrainerCallback):
         filter: grokfast.Filter,
         *,
         start: int | grokfast.Trigger = 0,
-        nonfinite: Literal["scaler", "skip", "raise"] = "scaler",
+        nonfinite: Nonfinite = "scaler",
+        lamb: Callable[[int], float] | None = None,
+        alpha: Callable[[int], float] | None = None,
         clip_norm: float | None = None,
         log_every: int | None = None,
     ) -> None:
@@ -115,7 +125,7 @@ class GrokfastCallback(TrainerCallback):
         if clip_norm is not None and not clip_norm > 0:
             raise ValueError(f"clip_norm must be > 0 or None, got {clip_norm!r}")
         self.filter, self.start, self.clip_norm = filter, start, clip_norm
-        self.nonfinite: Literal["scaler", "skip", "raise"] = nonfinite
+        self._options: dict[str, Any] = {"start": start, "nonfinite": nonfinite, "lamb": lamb, "alpha": alpha}
         self.log_every = log_every
         self._metrics: dict[str, float] = {}  # not logged yet
         self._streak = getattr(start, "streak", 0)
@@ -179,7 +189,10 @@ class GrokfastCallback(TrainerCallback):
         refuse_optimizer(type(unwrap(optimizer)))
         if self.handle is not None:  # on an earlier optimizer, as in a search over hyper-parameters
             self.handle.remove()
-        self.handle = grokfast.attach(optimizer, self.filter, start=self.start, nonfinite=self.nonfinite)
+        with warnings.catch_warnings():
+            # The Trainer may have loaded a checkpoint and rounded the state. on_train_begin then loads it again.
+            warnings.filterwarnings("ignore", "the filter's state was found in")
+            self.handle = grokfast.attach(optimizer, self.filter, **self._options)
         if not isinstance(self.start, int) and not self.handle.resumed:
             self.start.streak = self._streak  # a new optimizer starts with the first stage
         return self.handle
