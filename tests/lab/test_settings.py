@@ -259,6 +259,11 @@ def test_runs_of_one_experiment_share_its_key_whatever_their_seed_length_and_mac
     assert experiment_of(tiny(filter="ema")) != experiment_of(tiny())
 
 
+def test_the_length_belongs_to_the_experiment_if_the_learning_rate_depends_on_it() -> None:
+    keys = {experiment_of(resolve("modmul", schedule="cosine", steps=steps)) for steps in (10, 20)}
+    assert len(keys) == 2
+
+
 def test_names_say_optimizer_filter_stage_rate_decay_and_seed() -> None:
     def title(**settings: Any) -> str:
         return name_of(resolve("modmul", **settings)).rpartition("-")[0]

@@ -57,6 +57,9 @@ class OptimConfig:
     momentum: float = setting(0.0, "momentum of sgd", within=NOT_NEGATIVE)
     nesterov: bool = setting(False, "Nesterov momentum for sgd")
     warmup_steps: int = by_task("linear warm-up of the learning rate, which is 0 at the first update", "[0, 2^63)")
+    schedule: Literal["constant", "cosine"] = setting(
+        "constant", "the learning rate after the warm-up: constant, or down to 0 along half a cosine at the last step"
+    )
     clip_norm: float = by_task("clip the gradient norm to this, before the filter; 0: do not clip", NOT_NEGATIVE)
     fused: bool = by_task("use the optimizer's fused kernel, which rounds differently (default: with fast paths)")
     optimizer_option: Pairs = setting((), "another argument of the optimizer's class; repeatable")
@@ -403,6 +406,8 @@ def experiment_of(settings: Settings) -> str:
     """
     table = table_of(settings)
     left_out = {name for name, found in table.items() if found.group == "loop"} | {*SAME_RESULT}
+    if settings["schedule"] == "cosine":
+        left_out.remove("steps")  # the learning rate of every step depends on how many there are
     return short_hash({name: v for name, v in unlike_default(settings, table).items() if name not in left_out})
 
 

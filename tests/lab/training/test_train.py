@@ -52,6 +52,13 @@ def test_the_first_update_has_learning_rate_zero(runs_dir: Path) -> None:
     assert run.rows[1].weight_norm != run.rows[0].weight_norm
 
 
+def test_a_cosine_ends_at_zero(runs_dir: Path) -> None:
+    run = finish(runs_dir, schedule="cosine", warmup_steps=2, steps=8, eval_every=1)
+    rates = [row.lr / run.settings["lr"] for row in run.rows]
+    expected = [0, 0.5, 1, *((1 + math.cos(math.pi * k / 6)) / 2 for k in range(1, 6))]
+    assert rates == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd", "nadam", "muon"])
 @pytest.mark.parametrize("name", [None, "ema", "ma", "fir", "iir", "butterworth"])
 def test_every_optimizer_and_filter_offered_trains(runs_dir: Path, optimizer: str, name: str | None) -> None:

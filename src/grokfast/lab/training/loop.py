@@ -206,8 +206,11 @@ class Loop:
         return row
 
     def _set_learning_rate(self, updates: int) -> float:
-        """Linear warm-up: 0 at the first update, k/n of the full rate after k of n."""
-        warm = min(1.0, updates / self.optim.warmup_steps) if self.optim.warmup_steps else 1.0
+        """Linear warm-up: 0 at the first update, k/n of the full rate after k of n. Then constant, or half a cosine."""
+        warmup, steps = self.optim.warmup_steps, self.settings["steps"]
+        warm = min(1.0, updates / warmup) if warmup else 1.0
+        if self.optim.schedule == "cosine" and updates > warmup:
+            warm = (1 + math.cos(math.pi * (updates - warmup) / (steps - warmup))) / 2
         groups = (group for optimizer in self.optimizers for group in optimizer.param_groups)
         for group, full in zip(groups, self.full_rates, strict=True):
             group["lr"] = full * warm
