@@ -16,9 +16,8 @@ SHORT = {"steps": 3, "eval_every": 3, "threads": 1, "schedule": "cosine", "warmu
 def data(tmp_path: Path) -> Path:
     """A few reviews and a few digits, in the files of the real data sets."""
     (tmp_path / "imdb").mkdir()
-    (tmp_path / "imdb" / "IMDB Dataset.csv").write_text(
-        "review,sentiment\n" + 200 * "A film that one sees twice,positive\n"
-    )
+    reviews = "review,sentiment\n" + 200 * "A film that one sees twice,positive\n"
+    (tmp_path / "imdb" / "IMDB Dataset.csv").write_text(reviews)
     write_mnist(tmp_path)
     return tmp_path
 
