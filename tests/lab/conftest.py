@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from grokfast.lab.config import OPTIMIZERS
 from grokfast.lab.filters import FILTERS
+from grokfast.lab.settings import OPTIMIZERS
 from grokfast.lab.tasks import TASKS
 
 

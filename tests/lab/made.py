@@ -15,13 +15,10 @@ import torch
 from tiny import tiny
 from torch import Tensor
 
-from grokfast.lab.config import RunConfig
-from grokfast.lab.paper.published import arms_of
-from grokfast.lab.request import resolve
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import Row
-from grokfast.lab.runs.names import fingerprint
 from grokfast.lab.runs.writer import create_run, open_for_writing
+from grokfast.lab.settings import Settings, resolve, run_id
 from grokfast.lab.tasks.qm9.gdb9 import TARGETS
 from grokfast.lab.training.loop import summarize
 
@@ -114,7 +111,7 @@ def row(step: int, loss: float, accuracy: float | None) -> Row:
     return Row(step, loss, accuracy, loss, accuracy, 1.0, 1.0, None, 0.1, step, float(step))
 
 
-def write_run(folder: Path, config: RunConfig, rows: list[Row], *, finish: bool = True) -> Run:
+def write_run(folder: Path, config: Settings, rows: list[Row], *, finish: bool = True) -> Run:
     """A run of this configuration with these evaluations."""
     run = create_run(config, folder, {})
     with open_for_writing(run) as writer:
@@ -129,30 +126,41 @@ def swept_run(folder: Path, crossing: int, *, steps: int = 1000, evaluations: in
     """A run of the tiny task that reaches its level at a given step, if it has so many; no two are alike."""
     every = steps // evaluations
     config = tiny(steps=steps, eval_every=every, **changes)
-    noise = random.Random(fingerprint(config))
+    noise = random.Random(run_id(config))
     grid = range(every, steps + 1, every)
     rows = [row(step, 1.0 + noise.random(), 0.96 if step >= crossing else 0.9 * noise.random()) for step in grid]
     return write_run(folder, config, rows)
+
+
+DECAY = {"mnist": 2.0, "qm9": 0.01, "imdb": 10.0}  # of Grokfast
+ARMS: dict[str, dict[str, Any]] = {
+    "Baseline": {},
+    "Grokfast": {"filter": "ema"},
+    "Grokfast-EMA": {"filter": "ema"},
+    "Grokfast-MA": {"filter": "ma"},
+    "1-stage MA": {"filter": "ma", "weight_decay": 0.0},
+    "2-stage MA": {"filter": "ma", "weight_decay": 0.0, "two_stage": 500},
+}
 
 
 def made_run(
     folder: Path, arm: str, seed: int, losses: list[float], *, task: str = "qm9", finish: bool = True, **changes: Any
 ) -> Run:
     """A run of one of the paper's arms whose evaluations every 10 steps are as given."""
-    found = next(known for known in arms_of(task) if known.name == arm)
-    settings = {"seed": seed, "steps": 10 * len(losses), "eval_every": 10, **changes}
-    return create_made(folder, resolve(found.request.having(**settings)), losses, finish=finish)
+    given = {"weight_decay": DECAY[task]} if arm == "Baseline, decay of Grokfast" else ARMS[arm]
+    settings = {"seed": seed, "steps": 10 * len(losses), "eval_every": 10, **given, **changes}
+    return create_made(folder, resolve(task, **settings), losses, finish=finish)
 
 
-def create_made(folder: Path, config: RunConfig, losses: list[float], *, finish: bool = True) -> Run:
+def create_made(folder: Path, config: Settings, losses: list[float], *, finish: bool = True) -> Run:
     """A run of this configuration whose evaluations every 10 steps are as given; the accuracy is 1 - loss."""
-    accuracies = [None if config.task.measure == "loss" else 0.0 if math.isnan(loss) else 1 - loss for loss in losses]
+    accuracies = [None if config["measure"] == "loss" else 0.0 if math.isnan(loss) else 1 - loss for loss in losses]
     rows = [row(10 * i, *pair) for i, pair in enumerate(zip(losses, accuracies, strict=True), 1)]
     return write_run(folder, config, rows, finish=finish)
 
 
 def kept_run(
-    folder: Path, kept: Mapping[int, Any], *, accuracy: float = 1.0, columns: int = 1, config: RunConfig | None = None
+    folder: Path, kept: Mapping[int, Any], *, accuracy: float = 1.0, columns: int = 1, config: Settings | None = None
 ) -> Run:
     """A complete run that went through these weights; the last ones are its end."""
     config = config or tiny(snapshots=2)

@@ -13,9 +13,9 @@ from tiny import comparable
 from forks import FORKS, Fork, run_cli, run_code
 from grokfast.lab import Run, load_runs
 from grokfast.lab.commands.cli import main
-from grokfast.lab.request import ask, resolve
+from grokfast.lab.settings import resolve
 from grokfast.lab.training.loop import Watcher
-from grokfast.lab.training.train import train
+from grokfast.lab.training.run import train
 
 OWN = Path(__file__).parent / "own"
 TASK, FILTER = f"{OWN / 'toy_task.py'}:Sides", f"{OWN / 'toy_filter.py'}:Pair"
@@ -43,10 +43,10 @@ def test_its_flags_are_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_it_resumes_under_its_name_when_the_code_is_named_again(runs_dir: Path, tmp_path: Path) -> None:
-    config = resolve(ask(TASK, filter=FILTER, threads=1))
-    whole, _ = train(config, tmp_path / "whole")
-    stopped, complete = train(config, runs_dir, Watcher(should_stop=lambda: True))
-    assert not complete
+    config = resolve(TASK, filter=FILTER, threads=1)
+    whole = train(config, tmp_path / "whole")
+    stopped = train(config, runs_dir, Watcher(should_stop=lambda: True))
+    assert not stopped.done
     words = ["resume", stopped.name, "--runs-dir", str(runs_dir)]
     refused = Fork(run_cli, words)
     assert refused.wait() == 1

@@ -1,6 +1,15 @@
-"""The lab: the paper's tasks, one training loop, run directories, reports. Needs `pip install "grokfast[lab]"`."""
+"""The lab: tasks, one training loop, run directories, search, verdicts. Needs `pip install "grokfast[lab]"`.
+
+from grokfast import lab
+
+run = lab.train("modmul", filter="ema", until=0.95)
+lab.sweep("modmul", filter="ema", grid={"lamb": [1, 2, 5]})
+lab.duel("modmul", ["adamw", "adamw+ema"])
+lab.table("runs")
+"""
 
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grokfast.lab.runs.directory import Run as Run
@@ -8,17 +17,32 @@ from grokfast.lab.runs.directory import load_runs as load_runs
 
 if TYPE_CHECKING:
     from grokfast.lab.analysis.inside_run import look_inside as look_inside
-    from grokfast.lab.compare.seeds import make_arms as make_arms
-    from grokfast.lab.duel.ab import ab as ab
-    from grokfast.lab.training.train import train_task as train_task
 
-# Imported when they are used: they need torch, and `ab` needs Optuna, which a list of runs does not.
+# Imported when they are used: they need torch, and a search needs Optuna, which a list of runs does not.
 _HOMES = {
-    "ab": "duel.ab",
     "look_inside": "analysis.inside_run",
-    "make_arms": "compare.seeds",
-    "train_task": "training.train",
 }
+
+
+def train(task: str, folder: str | Path = "runs", **settings: Any) -> Run:
+    """`grokfast train TASK` for a script: train one run to its end; a run that is done is left alone.
+
+    Args:
+        task: the name of a task, as on the command line.
+        folder: of the run directories.
+        settings: the flags of `grokfast train`, with underscores; the task's usual values for all others.
+
+    Examples:
+        >>> import tempfile
+        >>> sizes = {"p": 5, "width": 8, "heads": 2, "depth": 1}
+        >>> run = train("modmul", tempfile.mkdtemp(), filter="ema", lamb=1.0, steps=4, **sizes)
+        >>> run.status, run.settings["filter"], run.rows[-1].step
+        ('complete', 'ema', 4)
+    """
+    from grokfast.lab.settings import resolve
+    from grokfast.lab.training.run import train as train_settings
+
+    return train_settings(resolve(task, **settings), folder)
 
 
 def __getattr__(name: str) -> Any:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
+from collections.abc import Mapping
 from typing import Any, get_args, get_type_hints
 
 import torch
 
 import grokfast
 from grokfast.lab.own_code import find_class
-from grokfast.lab.values import tuples
 
 FILTERS: dict[str, type[grokfast.Filter]] = {
     "ema": grokfast.EMA,
@@ -57,27 +57,6 @@ def types_of(kind: type[grokfast.Filter]) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in fields_of(kind)}
 
 
-def to_plain(filter: grokfast.Filter) -> dict[str, Any]:
-    """A filter as plain data, its kind by name."""
-    values = {field.name: getattr(filter, field.name) for field in fields_of(type(filter))}
-    plain = {name: dtype_name(value) if isinstance(value, torch.dtype) else value for name, value in values.items()}
-    return {"name": name_of(filter), **plain}
-
-
-def from_plain(data: dict[str, Any]) -> grokfast.Filter:
-    """The filter that `to_plain` described; its kind must be known already, nothing is imported."""
-    name = data["name"]
-    if name not in FILTERS:
-        raise ValueError(f"the filter {name} is not known here: name it with --filter {name}")
-    # Version 0.1 could compile an EMA.
-    return make_filter(name, {key: value for key, value in tuples(data).items() if key not in ("name", "compile")})
-
-
-def known_filter(data: dict[str, Any] | None) -> grokfast.Filter | None:
-    """The filter that plain data describes; None where there is none, or its kind is not known here."""
-    return None if data is None or data["name"] not in FILTERS else from_plain(data)
-
-
 def make_filter(name: str, values: dict[str, Any]) -> grokfast.Filter:
     """A filter of that name; ValueError that names what is missing."""
     kind = find_filter(name)
@@ -95,10 +74,6 @@ def read_dtype(kind: type[grokfast.Filter], name: str, value: Any) -> Any:
     if not isinstance(found, torch.dtype):
         raise ValueError(f"{name} must be the name of a torch dtype, got {value}")
     return found
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def help_of(kind: type[grokfast.Filter], name: str) -> str:
@@ -122,21 +97,14 @@ def describe(filter: grokfast.Filter) -> str:
     return ", ".join([type(filter).__name__, *numbers, *(word.replace("_", " ") for word in departures(filter))])
 
 
-def describe_plain(data: dict[str, Any] | None) -> str:
-    """The same from plain data, also for a filter whose kind is not known here.
+def describe_plain(name: str, values: Mapping[str, Any]) -> str:
+    """The same from plain values, for a filter whose class is not known here.
 
-    >>> describe_plain({"name": "mine.py:Mine", "gain": 2.0, "slow_only": False, "init": "zero"})
+    >>> describe_plain("mine.py:Mine", {"gain": 2.0, "slow_only": False, "init": "zero"})
     'mine.py:Mine, gain 2, init zero'
     """
-    if data is None:
-        return "no filter"
-    filter = known_filter(data)
-    if filter is not None:
-        return describe(filter)
-    given = {key.replace("_", " "): value for key, value in data.items() if key != "name"}
-    texts = {key: f"{value:g}" if isinstance(value, float) else str(value) for key, value in given.items()}
-    words = [key if value is True else f"{key} {texts[key]}" for key, value in given.items() if value]
-    return ", ".join([data["name"], *words])
+    texts = {key.replace("_", " "): f"{v:g}" if isinstance(v, float) else v for key, v in values.items() if v}
+    return ", ".join([name, *(key if value is True else f"{key} {value}" for key, value in texts.items())])
 
 
 def departures(filter: grokfast.Filter) -> list[str]:

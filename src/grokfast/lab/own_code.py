@@ -1,6 +1,6 @@
-"""Classes that a user names on the command line: `my_task.py:MyTask`, or `package.module:MyTask`.
+"""Classes that a user names, `my_task.py:MyTask` or `package.module:MyTask`, and errors in their code. No torch here.
 
-Only a name that a person typed is imported. A name found in a run directory never is.
+Only a name that a user typed is imported. A name found in a run directory never is.
 """
 
 from __future__ import annotations
@@ -8,20 +8,26 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import linecache
+import os
 import sys
+import traceback
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+PACKAGE = Path(__file__).parents[1]
+_folders: set[Path] = set()  # of the files that users have named
+
 
 def is_own_code(name: str) -> bool:
-    """Whether a name says where its class is, instead of standing in one of our lists."""
+    """Whether a name is a path to a class, not one of the names that the lab knows."""
     return ":" in name
 
 
 def closest(word: str, known: Iterable[str]) -> str:
-    """The end of a message about a word that is not known: the one that may have been meant.
+    """The end of a message about an unknown word: the known word that may have been meant.
 
     >>> closest("emma", ["ema", "ma"]), closest("kalman", ["ema", "ma"])
     (': did you mean ema?', '')
@@ -31,7 +37,7 @@ def closest(word: str, known: Iterable[str]) -> str:
 
 
 def find_class(name: str, known: dict[str, type[Any]], base: type[Any], what: str) -> type[Any]:
-    """The class of that name; one of the user's own is imported and known from then on."""
+    """The class of that name; a class of the user's own is imported and added to `known`."""
     if name not in known and is_own_code(name):
         known[name] = load_class(name, base)
     if name not in known:
@@ -56,8 +62,9 @@ def load_class(name: str, base: type[Any]) -> type[Any]:
 
 
 def import_file(path: Path) -> Any:
-    """The module in a file, imported once per process; files beside it can be imported by it."""
+    """The module in a file, imported once per process; it can import the files beside it."""
     path = path.resolve(strict=True)
+    _folders.add(path.parent)
     name = f"grokfast_own_{path.stem}_{zlib.crc32(str(path).encode()):08x}"
     if name in sys.modules:
         return sys.modules[name]
@@ -75,3 +82,29 @@ def import_file(path: Path) -> Any:
     finally:
         sys.path.remove(str(path.parent))
     return module
+
+
+# Errors ---------------------------------------------------------------------------------------------------------------
+
+
+def place_of(error: BaseException) -> tuple[str, str] | None:
+    """Where in the user's own files an error was raised, as (`my_task.py:47`, the source line); None if it was not."""
+    for entry in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(entry.filename)
+        if not _folders.isdisjoint(path.parents) and PACKAGE not in path.parents and "site-packages" not in path.parts:
+            near = os.path.relpath(path)
+            line = entry.lineno or 0
+            shown = path if near.startswith("..") else near
+            return f"{shown}:{line}", linecache.getline(entry.filename, line).strip()
+    return place_of(error.__cause__) if error.__cause__ is not None else None
+
+
+def one_line(error: BaseException) -> str:
+    """An error as one line. One in the user's own code says where: `my_task.py:47: KeyError: 'x'`."""
+    if isinstance(error, OSError) and error.strerror:
+        reason = " ".join(error.strerror.lower().split())
+        text = f"{reason}: {error.filename}" if error.filename else reason
+    else:
+        text = " ".join(str(error).split()) or type(error).__name__
+    place = place_of(error)
+    return text if place is None else f"{place[0]}: {type(error).__name__}: {text}"

@@ -1,4 +1,4 @@
-"""How a value is read: from text by the type of its field, for flags and for the grids of sweeps, and from JSON."""
+"""How the value of a setting is read from text, checked against the type of its field, and made plain for JSON."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import argparse
 import ast
 import collections.abc
 import contextlib
+import math
+import re
 import types
-from typing import Any, Literal, TypeGuard, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 import torch
 
 Pairs = tuple[tuple[str, Any], ...]  # names and values of any kind
+
+
+# From text ------------------------------------------------------------------------------------------------------------
 
 
 def parser_options(annotation: Any, default: Any) -> dict[str, Any]:
@@ -34,7 +39,7 @@ def parser_options(annotation: Any, default: Any) -> dict[str, Any]:
 
 
 def read_value(word: str, name: str, annotation: Any, default: Any) -> Any:
-    """One value, as its flag would read it; the parts of a tuple stand between colons, `none` is None where allowed."""
+    """One value as its flag would read it. Colons separate the parts of a tuple; `none` is None if that is allowed."""
     if word == "none" and type(None) in alternatives(annotation):
         return None
     if annotation == Pairs:
@@ -80,19 +85,6 @@ def literal_text(value: Any) -> str:
     return value if isinstance(value, str) and read_literal(value) == value else repr(value)
 
 
-def is_pairs(value: Any) -> TypeGuard[Pairs]:
-    return isinstance(value, tuple) and bool(value) and isinstance(value[0], tuple)
-
-
-def tuples(values: dict[str, Any]) -> dict[str, Any]:
-    """Values read from JSON, which has lists where we have tuples."""
-
-    def freeze(value: Any) -> Any:
-        return tuple(map(freeze, value)) if isinstance(value, list) else value  # type: ignore[arg-type]
-
-    return {key: freeze(value) for key, value in values.items()}
-
-
 def alternatives(annotation: Any) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
 
@@ -104,7 +96,7 @@ def describe(kind: Any) -> str:
 
 
 def reader(*kinds: Any) -> Any:
-    """A function that reads a value of the first of these types that fits, an int or the word auto, say."""
+    """A function that reads a value of the first of these types that fits, for example an int or the word auto."""
 
     def read(text: str) -> Any:
         for kind in kinds:
@@ -126,3 +118,57 @@ def in_words(metavar: str) -> str:
     """
     words = {"N": "a whole number", "X": "a number", "NAME": "a name"}
     return " or ".join(words.get(part, part) for part in metavar.split("|"))
+
+
+# From Python ----------------------------------------------------------------------------------------------------------
+
+
+def fit(value: Any, name: str, annotation: Any) -> Any:
+    """A value given in Python, as its field wants it: 1 is a float where a float is wanted, a list is a tuple.
+
+    Raises:
+        ValueError: if it is of another type; names the setting, the type and the value.
+    """
+    kinds = alternatives(annotation)
+    if isinstance(value, list):
+        value = freeze(value)
+    if type(value) is int and float in kinds and int not in kinds:
+        return float(value)
+    simple = [kind for kind in kinds if kind in (bool, int, float, str, type(None))]
+    if len(simple) == len(kinds) and type(value) not in simple:
+        wanted = " or ".join({bool: "true or false", type(None): "none"}.get(k) or in_words(describe(k)) for k in kinds)
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+    return value
+
+
+def freeze(value: Any) -> Any:
+    """Lists read from JSON as the tuples they were."""
+    return tuple(map(freeze, value)) if isinstance(value, list) else value  # type: ignore[arg-type]
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON keeps it: tuples are lists, a dtype is its name."""
+    if isinstance(value, tuple | list):
+        return [plain(part) for part in value]  # type: ignore[reportUnknownVariableType]
+    return str(value).removeprefix("torch.") if isinstance(value, torch.dtype) else value
+
+
+def check_within(name: str, value: Any, interval: str) -> None:
+    """Raise ValueError unless a number, or each number of a tuple, is in an interval such as "[0, 1)".
+
+    >>> check_within("alpha", 2.0, "[0, 1)")
+    Traceback (most recent call last):
+    ...
+    ValueError: alpha must be in [0, 1), got 2.0
+    """
+    found = re.fullmatch(r"([\[(])(\S+), (\S+)([\])])", interval)
+    assert found is not None, interval
+    low, high = (
+        2.0**63 if text == "2^63" else math.inf if text == "inf" else float(text) for text in found.group(2, 3)
+    )
+    for number in value if isinstance(value, tuple | list) else (value,):  # type: ignore[reportUnknownVariableType]
+        above = number > low or (number == low and found[1] == "[")
+        below = number < high or (number == high and found[4] == "]")
+        if not (above and below):
+            shown = " ".join(map(str, value)) if isinstance(value, tuple | list) else value  # type: ignore[arg-type]
+            raise ValueError(f"{name} must be in {interval}, got {shown}")

@@ -12,16 +12,16 @@ import pytest
 from tiny import tiny
 
 from grokfast.lab.runs.directory import Run
-from grokfast.lab.training.train import train
+from grokfast.lab.training.run import train
 
 Call = Callable[..., tuple[int, str, str]]
 
 
 def edit_config(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
     def edit(path: Path) -> None:
-        data = json.loads((path / "config.json").read_text())
+        data = json.loads((path / "settings.json").read_text())
         change(data)
-        (path / "config.json").write_text(json.dumps(data))
+        (path / "settings.json").write_text(json.dumps(data))
 
     return edit
 
@@ -50,8 +50,8 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "filter-unknown": edit_config(lambda data: data["filter"].update(name="xyz")),
     "filter-text": edit_config(lambda data: data.update(filter="xyz")),
     "no-loop": edit_config(lambda data: data.pop("loop")),
-    "config-empty": cut("config.json", 0),
-    "config-cut": cut("config.json", 40),
+    "config-empty": cut("settings.json", 0),
+    "config-cut": cut("settings.json", 40),
     "step-1e30": edit_rows(lambda text: text.replace('"step": 30', '"step": 1e30')),
     "step-huge": edit_rows(lambda text: text.replace('"step": 30', '"step": 1' + 30 * "0")),
     "step-text": edit_rows(lambda text: text.replace('"step": 30', '"step": "30"')),
@@ -75,8 +75,8 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
     """A run that stays whole, and one to damage."""
     folder = tmp_path_factory.mktemp("made")
-    whole = train(tiny(filter="ema", snapshots=2, gradients=30), folder).run
-    return whole, train(tiny(filter="ema", seed=1, snapshots=2, gradients=30), folder).run
+    whole = train(tiny(filter="ema", snapshots=2, gradients=30), folder)
+    return whole, train(tiny(filter="ema", seed=1, snapshots=2, gradients=30), folder)
 
 
 @pytest.mark.parametrize("kind", DAMAGE)

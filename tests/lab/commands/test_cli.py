@@ -14,7 +14,7 @@ from tiny import TINY_FLAGS, tiny
 import grokfast
 from forks import Fork, run_code
 from grokfast.lab.commands import cli
-from grokfast.lab.training.train import train
+from grokfast.lab.training.run import train
 
 Call = Callable[..., tuple[int, str, str]]
 

@@ -11,15 +11,15 @@ from tiny import tiny
 
 from grokfast.lab.runs.writer import open_for_writing
 from grokfast.lab.training.loop import Watcher
-from grokfast.lab.training.train import train
+from grokfast.lab.training.run import train
 
 Call = Callable[..., tuple[int, str, str]]
 
 
 def test_runs_lists_what_can_be_read_and_names_the_rest(call: Call, tmp_path: Path) -> None:
-    done = train(tiny(), tmp_path).run
-    stopped = train(tiny(seed=1), tmp_path, Watcher(should_stop=lambda: True)).run
-    broken = train(tiny(seed=2), tmp_path).run
+    done = train(tiny(), tmp_path)
+    stopped = train(tiny(seed=1), tmp_path, Watcher(should_stop=lambda: True))
+    broken = train(tiny(seed=2), tmp_path)
     (broken.path / "metrics.jsonl").write_text("{\n")
     code, out, err = call("runs", "--runs-dir", tmp_path)
     assert code == 0
@@ -34,10 +34,10 @@ def test_runs_lists_what_can_be_read_and_names_the_rest(call: Call, tmp_path: Pa
 
 
 def test_runs_can_be_filtered_and_sorted(call: Call, tmp_path: Path) -> None:
-    plain = train(tiny(), tmp_path).run
-    short = train(tiny(filter="ema", steps=6), tmp_path).run
-    stopped = train(tiny(filter="ema", seed=1), tmp_path, Watcher(should_stop=lambda: True)).run
-    wild = train(tiny(optimizer="sgd", lr=1e30, steps=60), tmp_path).run
+    plain = train(tiny(), tmp_path)
+    short = train(tiny(filter="ema", steps=6), tmp_path)
+    stopped = train(tiny(filter="ema", seed=1), tmp_path, Watcher(should_stop=lambda: True))
+    wild = train(tiny(optimizer="sgd", lr=1e30, steps=60), tmp_path)
 
     def names(*words: str) -> list[str]:
         lines = call("runs", *words, "--runs-dir", tmp_path)[1].splitlines()
@@ -53,14 +53,14 @@ def test_runs_can_be_filtered_and_sorted(call: Call, tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_being_trained_is_running(call: Call, tmp_path: Path) -> None:
-    run = train(tiny(), tmp_path, Watcher(should_stop=lambda: True)).run
+    run = train(tiny(), tmp_path, Watcher(should_stop=lambda: True))
     with open_for_writing(run):
         assert "\trunning\t" in call("runs", "--runs-dir", tmp_path)[1]
     assert "\tincomplete\t" in call("runs", "--runs-dir", tmp_path)[1]
 
 
 def test_a_table_that_goes_to_no_terminal_has_tabs_and_whole_names(call: Call, tmp_path: Path) -> None:
-    run = train(tiny(filter="ema", steps=3), tmp_path).run
+    run = train(tiny(filter="ema", steps=3), tmp_path)
     head, line = call("runs", "--runs-dir", tmp_path)[1].splitlines()
     assert head.split("\t") == ["run", "status", "step", "train", "val", "loss", "first", "sec"]
     assert line.split("\t")[:3] == [run.name, "complete", "3"]
@@ -72,7 +72,7 @@ def test_a_directory_without_runs_is_said_to_have_none(call: Call, tmp_path: Pat
 
 
 def test_show_prints_settings_and_results(call: Call, tmp_path: Path) -> None:
-    run = train(tiny(filter="ema", two_stage=5, snapshots=1), tmp_path).run
+    run = train(tiny(filter="ema", two_stage=5, snapshots=1), tmp_path)
     out = call("show", "modmul-p7-width16-ema", "--runs-dir", tmp_path)[1]
     rows = {tuple(line.split("\t")) for line in out.splitlines()}
     assert {("filter", "alpha", "0.98"), ("two_stage", "", "5"), ("optim", "weight_decay", "0.005")} <= rows
@@ -84,13 +84,13 @@ def test_show_prints_settings_and_results(call: Call, tmp_path: Path) -> None:
 
 
 def test_show_says_how_to_continue_an_interrupted_run(call: Call, tmp_path: Path) -> None:
-    run = train(tiny(), tmp_path, Watcher(should_stop=lambda: True)).run
+    run = train(tiny(), tmp_path, Watcher(should_stop=lambda: True))
     out = call("show", run.name, "--runs-dir", tmp_path)[1]
     assert out.endswith(f"incomplete, step 3 of 30: grokfast resume {run.name} --runs-dir {tmp_path}\n")
 
 
 def test_compare_shows_the_settings_that_differ_and_no_others(call: Call, tmp_path: Path) -> None:
-    runs = [train(tiny(), tmp_path).run, train(tiny(filter="ema", seed=1), tmp_path).run]
+    runs = [train(tiny(), tmp_path).run, train(tiny(filter="ema", seed=1), tmp_path)]
     out = call("compare", *(run.name for run in runs), "--runs-dir", tmp_path)[1]
     first = [line.split("\t")[0] for line in out.splitlines()]
     settings = {name for name in first if "." in name}

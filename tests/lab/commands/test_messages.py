@@ -14,7 +14,7 @@ from grokfast.lab import filters
 from grokfast.lab.commands.cli import main
 from grokfast.lab.request import Option, options
 from grokfast.lab.tasks import TASKS
-from grokfast.lab.training.train import train
+from grokfast.lab.training.run import train
 from grokfast.lab.values import alternatives
 
 Attempt = Callable[..., str]
@@ -98,7 +98,7 @@ def test_a_bad_word_is_named_with_its_cause(attempt: Attempt, words: str, messag
 
 
 def test_an_ambiguous_name_lists_its_candidates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runs = [train(tiny(steps=3, seed=seed), tmp_path).run for seed in (0, 1)]
+    runs = [train(tiny(steps=3, seed=seed), tmp_path) for seed in (0, 1)]
     assert main(["show", "modmul", "--runs-dir", str(tmp_path)]) == 1
     names = ", ".join(run.name for run in runs)
     assert f"2 runs start with 'modmul' in {tmp_path}: {names}\n" in capsys.readouterr().err

@@ -23,7 +23,7 @@ from grokfast.lab import load_runs
 from grokfast.lab.commands.terminal import columns, row_text
 from grokfast.lab.runs.metrics import Row
 from grokfast.lab.training.loop import Watcher
-from grokfast.lab.training.train import train
+from grokfast.lab.training.run import train
 
 Call = Callable[..., tuple[int, str, str]]
 TRAIN = ["train", "modmul", *TINY_FLAGS, "--steps", "12"]
@@ -105,12 +105,12 @@ def test_a_complete_configuration_is_not_trained_again(call: Call, runs_dir: Pat
 
 def test_an_unfinished_configuration_is_resumed_by_resume_alone(call: Call, tmp_path: Path) -> None:
     config = tiny(steps=12)
-    run = train(config, tmp_path, Watcher(should_stop=lambda: True)).run
+    run = train(config, tmp_path, Watcher(should_stop=lambda: True))
     code, out, err = call(*TRAIN, "--runs-dir", tmp_path)
     assert (code, out) == (1, "")
     assert err.endswith(f"this run was begun and not finished: grokfast resume {run.name} --runs-dir {tmp_path}\n")
     assert call("resume", run.name, "--runs-dir", tmp_path)[0] == 0
-    assert comparable(run.rows) == comparable(train(config, tmp_path / "whole").run.rows)
+    assert comparable(run.rows) == comparable(train(config, tmp_path / "whole").rows)
 
 
 def test_the_same_settings_with_other_data_do_not_count_as_done(tmp_path: Path, call: Call) -> None:

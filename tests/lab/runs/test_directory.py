@@ -10,7 +10,7 @@ import torch
 from tiny import tiny
 
 from grokfast.lab import load_runs
-from grokfast.lab.config import RunConfig
+from grokfast.lab.settings import Settings
 from grokfast.lab.runs import writer as writing
 from grokfast.lab.runs.directory import Run, RunError, find_run
 from grokfast.lab.runs.files import write_atomically
@@ -18,7 +18,7 @@ from grokfast.lab.runs.metrics import Row
 from grokfast.lab.runs.writer import open_for_writing
 
 
-def create_run(config: RunConfig, folder: Path) -> Run:
+def create_run(config: Settings, folder: Path) -> Run:
     return writing.create_run(config, folder, {"torch": torch.__version__})
 
 
@@ -27,9 +27,9 @@ ROW = Row(10, 1.5, 0.5, 2.5, 0.25, 3.0, 4.0, None, 1e-3, 80, 0.1)
 
 def test_a_new_run_appears_whole(runs_dir: Path) -> None:
     run = create_run(tiny(), runs_dir)
-    assert sorted(p.name for p in run.path.iterdir()) == ["checkpoints", "config.json", "environment.json"]
+    assert sorted(p.name for p in run.path.iterdir()) == ["checkpoints", "settings.json", "environment.json"]
     assert [p for p in runs_dir.iterdir() if p.name.startswith(".")] == []
-    assert run.config == tiny()
+    assert run.settings == tiny()
     assert run.environment == {"torch": torch.__version__}
 
 
@@ -158,7 +158,7 @@ def test_an_unwritable_directory_is_an_os_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["{", "[]", "{}", '{"version": 2}', '{"version": 3}', '{"task_name": "modmul"}'])
 def test_a_damaged_configuration_is_an_error_that_names_the_file(runs_dir: Path, damage: str) -> None:
     run = create_run(tiny(), runs_dir)
-    (run.path / "config.json").write_text(damage)
+    (run.path / "settings.json").write_text(damage)
     with pytest.raises(RunError, match=r"config\.json: "):
         _ = Run(run.path).settings
 
@@ -175,9 +175,9 @@ def test_a_run_is_judged_where_it_was_told_to_stop(runs_dir: Path) -> None:
 
 def test_looking_at_a_run_of_unknown_code_imports_nothing(runs_dir: Path) -> None:
     run = create_run(tiny(filter="ema"), runs_dir)
-    text = (run.path / "config.json").read_text()
+    text = (run.path / "settings.json").read_text()
     own = text.replace('"name": "modmul"', '"name": "evil.py:Task"').replace('"name": "ema"', '"name": "evil.py:F"')
-    (run.path / "config.json").write_text(own)
+    (run.path / "settings.json").write_text(own)
     found = Run(run.path)
     assert (found.task, found.filter, found.level, found.measure) == ("evil.py:Task", "evil.py:F", 0.95, "accuracy")
     with pytest.raises(RunError, match=r"the task evil.py:Task is not known here: name it with --task evil.py:Task"):

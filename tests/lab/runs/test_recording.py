@@ -14,7 +14,7 @@ from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.files import read_json, write_json
 from grokfast.lab.runs.recording import load_gradients, load_snapshots, snapshot_steps
 from grokfast.lab.training.loop import Watcher
-from grokfast.lab.training.train import make_task, train
+from grokfast.lab.training.run import make_task, train
 
 
 def recorded(runs_dir: Path, stop_at: int | None = None, **changes: object) -> Run:
@@ -22,9 +22,9 @@ def recorded(runs_dir: Path, stop_at: int | None = None, **changes: object) -> R
     if stop_at is not None:
         seen: list[int] = []
         stop = Watcher(on_row=lambda row: seen.append(row.step), should_stop=lambda: seen[-1] >= stop_at)
-        assert not train(config, runs_dir, stop).complete
-    run, complete = train(config, runs_dir)
-    assert complete
+        assert not train(config, runs_dir, stop).done
+    run = train(config, runs_dir)
+    assert run.done
     return run
 
 
@@ -32,7 +32,7 @@ def test_snapshots_are_the_weights_of_those_steps(runs_dir: Path) -> None:
     run = recorded(runs_dir, filter="ema")
     found = dict(load_snapshots(run))
     assert list(found) == snapshot_steps(2, 30) == [0, 1, 3, 10, 30]
-    first = make_task(run.config).model.state_dict()
+    first = make_task(run.settings).model.state_dict()
     assert all(torch.equal(found[0][name], tensor) for name, tensor in first.items())
     assert all(torch.equal(found[30][name], tensor) for name, tensor in run.weights().items())
     assert any(not torch.equal(found[3][name], found[10][name]) for name in first)
@@ -49,7 +49,7 @@ def test_gradients_after_are_those_before_plus_their_slow_part(runs_dir: Path, n
     run = recorded(runs_dir, filter=name, lamb=2.0, **reach)
     names, before, after = load_gradients(run)
     assert before.shape == after.shape == (30, len(names))
-    assert len(set(names)) == len(list(make_task(run.config).model.parameters()))
+    assert len(set(names)) == len(list(make_task(run.settings).model.parameters()))
     mean = before[0].astype(np.float64)
     for step in range(30):
         if name == "ema":
@@ -78,7 +78,7 @@ def begun(runs_dir: Path) -> Run:
     config = tiny(snapshots=2, gradients=30, eval_every=3, filter="ema", checkpoint_seconds=0.0)
     seen: list[int] = []
     stop = Watcher(on_row=lambda row: seen.append(row.step), should_stop=lambda: seen[-1] >= 12)
-    return train(config, runs_dir, stop).run
+    return train(config, runs_dir, stop)
 
 
 @pytest.mark.parametrize("name", ["gradients.f32", "snapshots/000000010.pt"])
@@ -94,7 +94,7 @@ def test_damage_in_recordings_is_noticed_and_recorded_again(tmp_path: Path, name
             path.write_bytes(data[:-9])
         case _:
             path.unlink()
-    assert train(run.config, tmp_path / "b", Watcher(on_warning=warnings.append)).complete
+    assert train(run.settings, tmp_path / "b", Watcher(on_warning=warnings.append)).done
     assert warnings
     assert all("is damaged" in warning for warning in warnings)
     assert (run.path / name).read_bytes() == (whole.path / name).read_bytes()
@@ -106,18 +106,18 @@ def test_gradients_that_got_lost_before_they_were_sealed_are_missed_at_the_resum
         write_json(path, {key: value for key, value in read_json(path).items() if key != "recorded"})
     (run.path / "gradients.f32").write_bytes(b"")
     with pytest.raises(RunError, match=r"gradients.f32 must hold 12 steps, got 0 bytes of"):
-        train(run.config, runs_dir)
+        train(run.settings, runs_dir)
 
 
 def test_recording_changes_nothing_but_the_name(runs_dir: Path, tmp_path: Path) -> None:
-    plain, _ = train(tiny(filter="ema", eval_every=3), tmp_path / "plain")
+    plain = train(tiny(filter="ema", eval_every=3), tmp_path / "plain")
     run = recorded(runs_dir, filter="ema")
     assert run.name != plain.name
     assert all(torch.equal(p, q) for p, q in zip(run.weights().values(), plain.weights().values(), strict=True))
 
 
 def test_disk_use_is_known_and_nothing_recorded_is_an_error(runs_dir: Path) -> None:
-    run, _ = train(tiny(), runs_dir)
+    run = train(tiny(), runs_dir)
     assert recorded_bytes(run) == 0
     with pytest.raises(RunError, match="kept no weights: train it with --snapshots"):
         list(load_snapshots(run))

@@ -11,14 +11,14 @@ from tiny import TINY_FLAGS, comparable, tiny
 
 from grokfast.lab.analysis.inside_run import look_inside
 from grokfast.lab.commands.cli import main
-from grokfast.lab.config import experiment_key, to_json
+from grokfast.lab.settings import experiment_key, to_json
 from grokfast.lab.sweep.objective import bound_of
 from grokfast.lab.tasks.modular.measures import RECORDED
-from grokfast.lab.training.train import train
+from grokfast.lab.training.run import train
 
 
 def test_what_is_recorded_is_what_inside_finds(runs_dir: Path) -> None:
-    run = train(tiny(measures=True, snapshots=2, eval_every=10), runs_dir).run
+    run = train(tiny(measures=True, snapshots=2, eval_every=10), runs_dir)
     last, moment = run.rows[-1], look_inside(run).moments[-1]
     assert last.more is not None
     assert last.more.keys() == RECORDED.keys()
@@ -29,7 +29,7 @@ def test_what_is_recorded_is_what_inside_finds(runs_dir: Path) -> None:
 
 
 def test_measuring_changes_nothing_else(tmp_path: Path) -> None:
-    plain, measured = (train(tiny(measures=yes), tmp_path).run for yes in (False, True))
+    plain, measured = (train(tiny(measures=yes), tmp_path) for yes in (False, True))
     assert [row._replace(more=None) for row in comparable(measured.rows)] == comparable(plain.rows)
     assert experiment_key(to_json(tiny(measures=True))) == experiment_key(to_json(tiny()))
 
@@ -40,7 +40,7 @@ def test_an_operation_without_such_a_view_is_refused_at_once() -> None:
 
 
 def test_more_counts_as_better_where_it_is(runs_dir: Path) -> None:
-    run = train(tiny(measures=True), runs_dir).run
+    run = train(tiny(measures=True), runs_dir)
     more = run.rows[-1].more
     assert more is not None
     assert bound_of(run, "logits_gini").value == -more["logits_gini"]

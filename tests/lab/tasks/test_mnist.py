@@ -15,10 +15,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
-from grokfast.lab.request import ask, resolve
+from grokfast.lab.settings import resolve
 from grokfast.lab.tasks.data import DataError
 from grokfast.lab.tasks.mnist import MnistConfig, MnistTask, was_logged
-from grokfast.lab.training.train import train
+from grokfast.lab.training.run import train
 
 real_data = pytest.mark.skipif("GROKFAST_DATA" not in os.environ, reason="needs the real files: set GROKFAST_DATA")
 
@@ -135,7 +135,7 @@ def test_the_real_files_hold_what_is_known_of_them() -> None:
 
 @real_data
 def test_grokfast_crosses_at_the_published_step_on_the_released_grid(runs_dir: Path) -> None:
-    config = resolve(ask("mnist", filter="ema", eval_every=667, until=0.85, threads=1))
-    run, _ = train(config, runs_dir)
+    config = resolve("mnist", filter="ema", eval_every=667, until=0.85, threads=1)
+    run = train(config, runs_dir)
     assert run.summary is not None
     assert run.summary["crossings"]["first"] == {"after": 1_334, "step": 2_001}  # Table 4

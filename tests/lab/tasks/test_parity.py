@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from grokfast.lab.request import ask, resolve
+from grokfast.lab.settings import resolve
 from grokfast.lab.tasks.parity import ParityConfig, ParityTask
-from grokfast.lab.training.train import train
+from grokfast.lab.training.run import train
 
 SMALL: dict[str, Any] = {"n": 8, "k": 3, "train_points": 64, "val_points": 50, "width": 16, "batch_size": 16}
 
@@ -53,7 +53,7 @@ def test_an_epoch_sees_every_example_once() -> None:
 @pytest.mark.parametrize("loss", ["cross-entropy", "stablemax"])
 def test_it_is_learnt(loss: str, tmp_path: Path) -> None:
     easy = {"n": 6, "k": 2, "train_points": 200, "val_points": 200, "width": 64, "lr": 0.01, "loss": loss}
-    run, _ = train(resolve(ask("parity", **easy, steps=400, until=0.95, threads=1)), tmp_path)
+    run = train(resolve("parity", **easy, steps=400, until=0.95, threads=1), tmp_path)
     assert run.crossing().step is not None
 
 

@@ -18,7 +18,7 @@ import os, random, signal, sys, time
 from pathlib import Path
 from grokfast.lab import load_runs
 from grokfast.lab.commands.cli import main
-from grokfast.lab.training.train import make_task, resume
+from grokfast.lab.training.run import make_task, resume
 
 folder = Path(sys.argv[1])
 child = os.fork()
@@ -29,7 +29,7 @@ while not load_runs(folder):
 os.kill(child, signal.SIGKILL)
 os.waitpid(child, 0)
 (run,), dice, kills = load_runs(folder), random.Random(0), 0
-make_task(run.config)  # imports all there is to import, once for all children
+make_task(run.settings)  # imports all there is to import, once for all children
 while run.status == "incomplete":
     child = os.fork()
     if child == 0:

@@ -12,15 +12,15 @@ import torch
 from tiny import tiny
 
 import grokfast
-from grokfast.lab.request import ask, resolve
+from grokfast.lab.settings import resolve
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.tasks import TASKS
 from grokfast.lab.tasks.imdb.task import build as build_lstm
 from grokfast.lab.tasks.mnist import build as build_mlp
 from grokfast.lab.tasks.parity import build as build_parity
 from grokfast.lab.training.loop import Watcher
-from grokfast.lab.training.memory import available_bytes, check_memory, state_bytes
-from grokfast.lab.training.train import make_task, resume, train
+from grokfast.lab.training.machine import available_bytes, check_memory, state_bytes
+from grokfast.lab.training.run import make_task, resume, train
 
 SIZES = [
     ("mnist", build_mlp, [{"depth": depth, "width": 30} for depth in (1, 2, 3, 5)]),
@@ -76,7 +76,7 @@ def test_a_state_that_no_tensor_can_hold_is_infinite(window: int) -> None:
 def test_what_does_not_fit_is_refused_before_there_is_a_run(settings: dict[str, object], runs_dir: Path) -> None:
     began = time.monotonic()
     with pytest.raises(ValueError, match=r"^this run needs about [\d,.inf]+ GB of memory \(.+\), and .+ GB are free"):
-        train(resolve(ask("modmul", **{"threads": 1, **settings})), runs_dir)
+        train(resolve("modmul", **{"threads": 1, **settings}), runs_dir)
     assert time.monotonic() - began < 5
     assert not runs_dir.exists()
 
@@ -93,10 +93,10 @@ def test_the_message_names_the_flag_that_lifts_the_limit(runs_dir: Path) -> None
 
 
 def test_the_limit_can_be_raised_when_a_run_is_resumed(runs_dir: Path) -> None:
-    run = train(tiny(memory_limit=1.0), runs_dir, Watcher(should_stop=lambda: True)).run
+    run = train(tiny(memory_limit=1.0), runs_dir, Watcher(should_stop=lambda: True))
     with pytest.raises(ValueError, match="memory_limit is 1e-09 GB"):
         resume(Run(run.path), memory_limit=1e-9)
-    assert resume(Run(run.path), memory_limit=2.0).complete
+    assert resume(Run(run.path), memory_limit=2.0).done
 
 
 def test_the_limit_makes_no_other_run() -> None:

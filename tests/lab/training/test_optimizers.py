@@ -13,13 +13,13 @@ from tiny import TINY_FLAGS, comparable, tiny
 from forks import FORKS
 from grokfast.lab import load_runs
 from grokfast.lab.commands.cli import main
-from grokfast.lab.config import OPTIMIZERS
+from grokfast.lab.settings import OPTIMIZERS
 from grokfast.lab.request import command_line
 from grokfast.lab.runs.recording import load_snapshots
 from grokfast.lab.tasks.modular.transformer import Decoder
 from grokfast.lab.training.loop import Watcher
-from grokfast.lab.training.optimizers import make_optimizers
-from grokfast.lab.training.train import train
+from grokfast.lab.training.optim import make_optimizers
+from grokfast.lab.training.run import train
 
 LION, FREE = "pytorch_optimizer:Lion", "pytorch_optimizer:ScheduleFreeAdamW"
 OWN = """
@@ -44,8 +44,8 @@ def built(**settings: Any) -> list[torch.optim.Optimizer]:
 
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
 def test_every_name_that_is_offered_trains(name: str, tmp_path: Path) -> None:
-    run, complete = train(tiny(optimizer=name, filter="ema", steps=4), tmp_path)
-    assert complete
+    run = train(tiny(optimizer=name, filter="ema", steps=4), tmp_path)
+    assert run.done
     assert run.rows[-1].weight_norm > 0
 
 
@@ -92,8 +92,8 @@ def test_flags_reach_the_class_and_the_command_of_the_run_repeats_it(tmp_path: P
     assert main(["train", "modmul", *TINY_FLAGS, *words, "--runs-dir", str(tmp_path), "--quiet"]) == 0
     (run,) = load_runs(tmp_path)
     assert run.name.startswith("modmul-p7-width16-pytorch_optimizer_AdEMAMix-baseline-wd0-s0-")
-    assert run.config.optim.optimizer_option == (("alpha", 3), ("weight_decouple", True))
-    command = command_line(run.config)
+    assert optim_of(run.settings).optimizer_option == (("alpha", 3), ("weight_decouple", True))
+    command = command_line(run.settings)
     assert "--optimizer-option alpha=3 --optimizer-option weight_decouple=True" in command
     assert "--betas 0.9 0.99 0.999" in command
 
@@ -104,7 +104,7 @@ def test_flags_reach_the_class_and_the_command_of_the_run_repeats_it(tmp_path: P
 def test_looking_at_a_run_imports_no_optimizer_and_resuming_asks_for_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stopped, _ = train(tiny(optimizer=LION), tmp_path, Watcher(should_stop=lambda: True))
+    stopped = train(tiny(optimizer=LION), tmp_path, Watcher(should_stop=lambda: True))
     del OPTIMIZERS[LION]  # as in a new process
     where = ["--runs-dir", str(tmp_path)]
     assert main(["show", stopped.name, *where]) == 0
@@ -157,9 +157,9 @@ def test_the_companion_of_muon_has_a_rate_and_a_decay_of_its_own(tmp_path: Path)
 
 def test_schedule_free_is_evaluated_and_kept_at_the_average_and_resumes_bit_for_bit(tmp_path: Path) -> None:
     config = tiny(optimizer=FREE, lr=0.01, eval_every=5, snapshots=2, steps=20)
-    whole, _ = train(config, tmp_path / "whole")
-    assert not train(config, tmp_path / "parts", Watcher(should_stop=lambda: True)).complete
-    parts, _ = train(config, tmp_path / "parts")
+    whole = train(config, tmp_path / "whole")
+    assert not train(config, tmp_path / "parts", Watcher(should_stop=lambda: True)).done
+    parts = train(config, tmp_path / "parts")
     assert comparable(parts.rows) == comparable(whole.rows)
     last = dict(load_snapshots(whole))[20]
     assert all(torch.allclose(last[name], value, atol=1e-5) for name, value in whole.weights().items())

@@ -15,7 +15,7 @@ from grokfast.lab.tasks.modular.task import ModularTask
 from grokfast.lab.tasks.modular.transformer import Decoder
 from grokfast.lab.training import rivals
 from grokfast.lab.training.loop import Watcher
-from grokfast.lab.training.train import train
+from grokfast.lab.training.run import train
 
 
 def make(*shape: int, seed: int = 0) -> nn.Parameter:
@@ -109,14 +109,14 @@ SETTINGS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: next(iter(settings)))
 def test_a_rival_changes_a_run_which_resumes_bit_for_bit(settings: dict[str, Any], tmp_path: Path) -> None:
     config = tiny(**{"eval_every": 5, **settings})
-    whole, _ = train(config, tmp_path / "whole")
+    whole = train(config, tmp_path / "whole")
     name = next(iter(settings))
-    plain, _ = train(tiny(**{"eval_every": 5, **{k: v for k, v in settings.items() if k != name}}), tmp_path)
+    plain = train(tiny(**{"eval_every": 5, **{k: v for k, v in settings.items() if k != name}}), tmp_path)
     assert comparable(whole.rows)[-1] != comparable(plain.rows)[-1]
     rows = len(whole.rows) - 2
-    assert not train(config, tmp_path / "parts", Watcher(should_stop=stop_after(rows))).complete
-    parts, complete = train(config, tmp_path / "parts")
-    assert complete
+    assert not train(config, tmp_path / "parts", Watcher(should_stop=stop_after(rows))).done
+    parts = train(config, tmp_path / "parts")
+    assert parts.done
     assert comparable(parts.rows) == comparable(whole.rows)
 
 
@@ -136,7 +136,7 @@ def test_late_decay_waits_for_saturation(tmp_path: Path) -> None:
 
 
 def test_clipped_rows_stay_below_the_norm(tmp_path: Path) -> None:
-    run, _ = train(tiny(row_norm=0.5, lr=0.1), tmp_path)
+    run = train(tiny(row_norm=0.5, lr=0.1), tmp_path)
     task = ModularTask(TINY)
     task.model.load_state_dict(run.weights())
     assert max(float(p.detach().norm(dim=1).max()) for p in rivals.clipped_matrices(task.model)) <= 0.5 + 1e-5

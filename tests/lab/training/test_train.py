@@ -13,13 +13,13 @@ from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import Row
 from grokfast.lab.tasks.modular.task import ModularTask
 from grokfast.lab.training.loop import Watcher, evaluation_steps
-from grokfast.lab.training.optimizers import make_optimizers
-from grokfast.lab.training.train import resume, train
+from grokfast.lab.training.optim import make_optimizers
+from grokfast.lab.training.run import resume, train
 
 
 def finish(directory: Path, **changes: Any) -> Run:
-    run, complete = train(tiny(**changes), directory)
-    assert complete
+    run = train(tiny(**changes), directory)
+    assert run.done
     return run
 
 
@@ -31,8 +31,8 @@ def test_same_config_same_numbers(tmp_path: Path) -> None:
 
 def test_the_loop_equals_a_loop_by_hand(runs_dir: Path) -> None:
     run = finish(runs_dir, filter="ema", weight_decay=0.01, clip_norm=1.0, steps=15)
-    task = ModularTask(run.config.task, seed=0, device="cpu")
-    (optimizer,) = make_optimizers(task.model, run.config.optim)
+    task = ModularTask(task_of(run.settings), seed=0, device="cpu")
+    (optimizer,) = make_optimizers(task.model, optim_of(run.settings))
     grokfast.attach(optimizer, grokfast.EMA(alpha=0.98, lamb=2.0))
     for step in range(15):
         optimizer.param_groups[0]["lr"] = 1e-3 * min(1.0, step / 10)
@@ -46,7 +46,7 @@ def test_the_loop_equals_a_loop_by_hand(runs_dir: Path) -> None:
 def test_the_first_update_has_learning_rate_zero(runs_dir: Path) -> None:
     run = finish(runs_dir, steps=12, eval_every=1)
     assert [row.lr for row in run.rows] == pytest.approx([1e-3 * min(1, k / 10) for k in range(12)])
-    untrained = ModularTask(run.config.task, seed=0).model.parameters()
+    untrained = ModularTask(task_of(run.settings), seed=0).model.parameters()
     assert run.rows[0].weight_norm == float(torch.nn.utils.get_total_norm([p.detach() for p in untrained]))
     assert run.rows[1].weight_norm != run.rows[0].weight_norm
 
@@ -139,8 +139,8 @@ def test_a_run_whose_loss_is_not_finite_ends_as_diverged(runs_dir: Path) -> None
 def test_a_complete_run_is_not_trained_again(runs_dir: Path) -> None:
     run = finish(runs_dir)
     written = {path: path.stat().st_mtime_ns for path in run.path.iterdir()}
-    assert train(tiny(), runs_dir).complete
-    assert resume(run).complete
+    assert train(tiny(), runs_dir).done
+    assert resume(run).done
     assert {path: path.stat().st_mtime_ns for path in run.path.iterdir()} == written
 
 
@@ -180,11 +180,11 @@ def test_interrupted_between_evaluations_resume_equals_uninterrupted(tmp_path: P
     settings |= {"window_size": 5} if filter == "ma" else {}
     whole = finish(tmp_path / "whole", **settings)
     for looks in (3, 0, 4, 2):  # 4, 5, 10 (an evaluation is a look too) and 13 steps
-        run, complete = train(tiny(**settings), tmp_path / "parts", Watcher(interrupted=StopAt(looks)))
-        assert not complete
+        run = train(tiny(**settings), tmp_path / "parts", Watcher(interrupted=StopAt(looks)))
+        assert not run.done
     assert [row.step for row in run.rows] == [10]
     assert max(path.stem for path in run.path.glob("checkpoints/*.json")) == "000000013"
-    assert resume(run).complete
+    assert resume(run).done
     assert comparable(run.rows) == comparable(whole.rows)
     assert (run.path / "gradients.f32").read_bytes() == (whole.path / "gradients.f32").read_bytes()
     assert all(torch.equal(p, q) for p, q in zip(run.weights().values(), whole.weights().values(), strict=True))
@@ -208,12 +208,12 @@ def test_training_leaves_the_global_random_state_alone(runs_dir: Path) -> None:
 
 
 def test_a_resumed_run_keeps_what_decides_rounding(runs_dir: Path) -> None:
-    run, complete = train(tiny(filter="ema"), runs_dir, Watcher(should_stop=lambda: True))
-    assert not complete
-    assert run.config.loop.threads == 1
+    run = train(tiny(filter="ema"), runs_dir, Watcher(should_stop=lambda: True))
+    assert not run.done
+    assert run.settings.loop.threads == 1
     torch.set_num_threads(2)
     try:
-        assert resume(run).complete
+        assert resume(run).done
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(1)

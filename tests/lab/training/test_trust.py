@@ -15,7 +15,7 @@ from forks import Fork, run_cli
 from grokfast.lab.commands.cli import main
 from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.training.loop import Watcher
-from grokfast.lab.training.train import resume, train
+from grokfast.lab.training.run import resume, train
 
 
 def begin(folder: Path, rows: int = 4) -> Run:
@@ -27,11 +27,11 @@ def begin(folder: Path, rows: int = 4) -> Run:
         seen += 1
         return seen == rows
 
-    return train(tiny(filter="ema", checkpoint_seconds=0.0), folder, Watcher(should_stop=enough)).run
+    return train(tiny(filter="ema", checkpoint_seconds=0.0), folder, Watcher(should_stop=enough))
 
 
 def edit(run: Run, part: str, **values: Any) -> Run:
-    path = run.path / "config.json"
+    path = run.path / "settings.json"
     data = json.loads(path.read_text())
     data[part].update(values)
     path.write_text(json.dumps(data))
@@ -50,7 +50,7 @@ def edit(run: Run, part: str, **values: Any) -> Run:
 )
 def test_an_edited_setting_is_refused_by_name(runs_dir: Path, part: str, values: dict[str, Any], named: str) -> None:
     run = edit(begin(runs_dir), part, **values)
-    with pytest.raises(RunError, match=rf"config.json was edited: {named} differ from those the run was begun with"):
+    with pytest.raises(RunError, match=rf"settings.json was edited: {named} differ from those the run was begun with"):
         resume(run)
 
 
@@ -70,8 +70,8 @@ def test_training_the_same_configuration_sees_the_edit(runs_dir: Path) -> None:
 @pytest.mark.parametrize("filter", ['"xyz"', '{"name": "xyz"}', "7", "[]"])
 def test_a_filter_that_is_none_is_refused(runs_dir: Path, filter: str, capsys: pytest.CaptureFixture[str]) -> None:
     run = begin(runs_dir)
-    data = json.loads((run.path / "config.json").read_text())
-    (run.path / "config.json").write_text(json.dumps({**data, "filter": json.loads(filter)}))
+    data = json.loads((run.path / "settings.json").read_text())
+    (run.path / "settings.json").write_text(json.dumps({**data, "filter": json.loads(filter)}))
     assert main(["resume", run.name, "--runs-dir", str(runs_dir)]) == 1
     err = capsys.readouterr().err
     assert err.count("\n") == 1
@@ -79,20 +79,20 @@ def test_a_filter_that_is_none_is_refused(runs_dir: Path, filter: str, capsys: p
 
 
 def test_what_does_not_influence_the_result_may_be_edited(runs_dir: Path) -> None:
-    assert resume(edit(begin(runs_dir), "loop", checkpoint_seconds=99.0)).complete
+    assert resume(edit(begin(runs_dir), "loop", checkpoint_seconds=99.0)).done
 
 
 def test_a_renamed_run_is_resumed(runs_dir: Path) -> None:
     run = begin(runs_dir)
-    assert resume(Run(run.path.rename(runs_dir / "mine"))).complete
+    assert resume(Run(run.path.rename(runs_dir / "mine"))).done
 
 
 def test_a_run_from_before_names_had_settings_of_the_task_is_resumed(runs_dir: Path) -> None:
     run = begin(runs_dir)
     older = run.path.rename(runs_dir / run.name.replace("-p7-width16", ""))
     assert older != run.path
-    outcome = train(run.config, runs_dir)
-    assert (outcome.run.path, outcome.complete) == (older, True)
+    outcome = train(run.settings, runs_dir)
+    assert (outcome.run.path, outcome.done) == (older, True)
 
 
 def flip_digit(line: int) -> Callable[[bytes], bytes]:
@@ -108,21 +108,21 @@ def flip_digit(line: int) -> Callable[[bytes], bytes]:
 
 @pytest.mark.parametrize(("line", "lost"), [(0, 2), (3, 1)])
 def test_a_flipped_digit_in_the_metrics_is_noticed_and_trained_again(tmp_path: Path, line: int, lost: int) -> None:
-    whole = train(tiny(filter="ema"), tmp_path / "whole").run
+    whole = train(tiny(filter="ema"), tmp_path / "whole")
     run, warnings = begin(tmp_path / "parts"), list[str]()
     path = run.path / "metrics.jsonl"
     path.write_bytes(flip_digit(line)(path.read_bytes()))
-    assert resume(run, Watcher(on_warning=warnings.append)).complete
+    assert resume(run, Watcher(on_warning=warnings.append)).done
     assert len(warnings) == lost
     assert all("metrics.jsonl was changed since" in warning for warning in warnings)
     assert comparable(run.rows) == comparable(whole.rows)
 
 
 def test_a_run_without_its_folder_of_checkpoints_begins_anew(tmp_path: Path) -> None:
-    whole = train(tiny(filter="ema"), tmp_path / "whole").run
+    whole = train(tiny(filter="ema"), tmp_path / "whole")
     run = begin(tmp_path / "parts")
     shutil.rmtree(run.path / "checkpoints")
-    assert resume(run).complete
+    assert resume(run).done
     assert comparable(run.rows) == comparable(whole.rows)
 
 
@@ -150,7 +150,7 @@ def test_the_loser_of_a_race_for_a_directory_names_the_run(runs_dir: Path, monke
         real(path, data)
         rival = writer.run_path(tiny(), runs_dir)
         rival.mkdir(exist_ok=True)
-        real(rival / "config.json", data)
+        real(rival / "settings.json", data)
 
     monkeypatch.setattr(writer, "write_json", race)
     with pytest.raises(RunError, match=rf"^{writer.run_path(tiny(), runs_dir)} was begun by another process at"):

@@ -5,66 +5,49 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib
+import signal
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from types import ModuleType
 from typing import NoReturn
 
 import grokfast
-from grokfast.lab.commands.common import INTERRUPTED, complain, under_torchrun
-from grokfast.lab.own_code import closest
+from grokfast.lab.commands.common import INTERRUPTED, complain
+from grokfast.lab.own_code import closest, one_line, place_of
 from grokfast.lab.runs.directory import RunError
-from grokfast.lab.training.interrupt import stop_on_interrupt
-from grokfast.lab.training.messages import one_line
 
 # A new command is a file in this folder and a line in this list.
 COMMANDS = {
-    "train": "train one run of a task",
-    "resume": "continue a run that was interrupted",
-    "runs": "list all runs",
-    "show": "show the configuration and the results of a run",
-    "compare": "show how runs differ, in settings and in results",
-    "inside": "show what a network has learnt of modular arithmetic, frequency by frequency",
-    "report": "write a page about runs, and their curves as a picture",
-    "figures": "write every figure of the page to a file of its own, for papers",
-    "archive": "keep slim copies of complete runs: settings, metrics and results, no weights",
-    "results": "compare your runs with the paper's numbers",
-    "suggest": "suggest what to try next, from a run without a filter",
-    "response": "show what a filter does to each frequency of the gradients",
-    "leaderboard": "write the leaderboard of modular arithmetic from archived runs",
+    "demo": "see grokking, with and without the filter, in about two minutes",
+    "train": "train one run of a task, or continue it",
     "sweep": "train many settings of a task, by grid or by search",
     "duel": "tune several optimizers and filters alike, then say which is better",
-    "verdicts": "write a page about all duels, from their outcomes",
-    "demo": "see grokking, with and without the filter, in about two minutes",
+    "runs": "list all runs, show one, or compare several",
+    "report": "write a page about runs, and their figures",
+    "inside": "show what a network has learnt of modular arithmetic, frequency by frequency",
+    "response": "show what a filter does to each frequency of the gradients",
+    "suggest": "suggest what to try next, from a run without a filter",
     "reproduce": "run the experiments of the paper's figures and tables",
 }
+EXPECTED = (RunError, ValueError, TypeError, OSError, NotImplementedError)  # mistakes of the user, not ours
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. Under torchrun rank 0 does, and the other ranks train along with it."""
+    """Run one command; a mistake of the user gives one line on stderr and a non-zero exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if not under_torchrun():
-        return guarded(partial(run_command, words))
-    from grokfast.lab.training import parallel
-
-    with parallel.joined() as rank:
-        if rank == 0:
-            code = guarded(partial(run_command, words))
-        else:
-            code = guarded(follow_leader, RuntimeError, who=f"rank {rank}: ")  # the connection to rank 0 may break
-    parallel.end(code)
-
-
-def guarded(action: Callable[[], int], *expected: type[Exception], who: str = "") -> int:
-    """The exit code of an action; a mistake of the user gives one line on stderr and a non-zero exit code."""
+    traceback = "--traceback" in words
     try:
-        return action()
-    except (RunError, ValueError, TypeError, OSError, NotImplementedError, *expected) as error:
-        complain(f"{who}error: {one_line(error)}")
-        return 1
+        return run_command([word for word in words if word != "--traceback"])
     except KeyboardInterrupt:
         return INTERRUPTED
+    except Exception as error:
+        place = place_of(error)  # in the user's own task, filter or optimizer
+        if traceback or (place is None and not isinstance(error, EXPECTED)):
+            raise
+        complain(f"error: {one_line(error)}")
+        if place is not None:
+            print(f"    {place[1]}\n(--traceback shows the whole way to it)", file=sys.stderr)
+        return 1
 
 
 def run_command(words: list[str]) -> int:
@@ -75,6 +58,8 @@ def run_command(words: list[str]) -> int:
     if unknown:
         flags = [flag for action in args.parser._actions for flag in action.option_strings]
         raise SystemExit(refuse(f"{unknown[0]} is not known to {args.parser.prog}{closest(unknown[0], flags)}"))
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see __main__.py
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     return args.run(args)
 
 
@@ -101,8 +86,10 @@ def build_parser(words: list[str]) -> argparse.ArgumentParser:
     Commands find all words in `parser.get_default("words")` and in `args.words`: the flags of some depend on them.
     """
     parser = Parser(prog="grokfast", description="Reproduce, measure, explain accelerated grokking.")
-    parser.usage = "grokfast [-h] [--version] COMMAND ..."
+    parser.usage = "grokfast [-h] [--version] [--traceback] COMMAND ..."
     parser.add_argument("--version", action="version", version=f"grokfast {grokfast.__version__}")
+    help = "show the whole traceback of an error"
+    parser.add_argument("--traceback", action="store_true", help=help)  # `main` takes it, wherever it is
     added = parser.add_subparsers(title="commands", required=True, metavar="COMMAND ...", prog="grokfast")
     asked = first_word(words)
     for name, help in COMMANDS.items():
@@ -129,17 +116,3 @@ def import_command(name: str) -> ModuleType:
     finally:
         gc.freeze()
         gc.enable()
-
-
-def follow_leader() -> int:
-    """Train along with rank 0 until it is done."""
-    from grokfast.lab.training.loop import Watcher
-    from grokfast.lab.training.train import follow
-
-    with stop_on_interrupt() as interrupted:
-        follow(Watcher(interrupted=interrupted))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

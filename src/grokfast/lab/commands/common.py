@@ -3,60 +3,71 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grokfast.lab.own_code import is_own_code
-from grokfast.lab.runs.describe import readable_runs
-from grokfast.lab.runs.directory import Run, RunError, find_run, load_runs
+from grokfast.lab.runs.directory import SETTINGS, Run, RunError, find_run, load_runs, readable_runs
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 INTERRUPTED, DIVERGED = 130, 3  # exit codes
-RUN_NAME = "name of a run, or the beginning of its name"
-Sorter = Callable[[Sequence[Run]], tuple[list[Run], list[str]]]  # runs that are kept, and lines on the others
+RUNS = Path("runs")  # where runs are unless the user says otherwise
 
 
-def under_torchrun() -> bool:
-    """Whether torchrun has started this process and other ones."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
+# Flags ----------------------------------------------------------------------------------------------------------------
 
 
-def add_runs_dir(parser: argparse.ArgumentParser, default: str = "runs") -> None:
+def add_runs_dir(parser: argparse.ArgumentParser, default: Path | str = RUNS) -> None:
     help = f"directory of the runs (default: {default})"
     parser.add_argument("--runs-dir", type=read_folder, default=Path(default), metavar="DIR", help=help)
 
 
 def read_folder(text: str) -> Path:
     """A directory that is there or can be made."""
-    if not text or Path(text).is_file():
+    if not text or (Path(text).exists() and not Path(text).is_dir()):
         raise argparse.ArgumentTypeError(f"must be a directory, got {'the file ' + text if text else repr(text)}")
     return Path(text)
 
 
-def check_out(path: Path, *endings: str) -> None:
-    """Raise ValueError before any work is done for a file that cannot be written; makes the directory it will be in."""
-    if path.is_dir():
-        raise ValueError(f"--out must be a file, got the directory {path}")
+def add_out(
+    parser: argparse.ArgumentParser, default: str, help: str, metavar: str = "FILE", endings: Sequence[str] = ()
+) -> None:
+    """Add -o. What cannot be written, or ends with something else, is refused while the command line is read."""
+
+    def read(text: str) -> Path:
+        if metavar == "DIR":
+            return read_folder(text)
+        try:
+            return check_out(text, *endings)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    parser.add_argument(
+        "-o", "--out", type=read, default=Path(default), metavar=metavar, help=f"{help} (default: {default})"
+    )
+
+
+def check_out(text: str | Path, *endings: str) -> Path:
+    """A file that can be written; ValueError if it is another thing. Only its directory is tried, nothing is made."""
+    path = Path(text)
+    if not str(text) or (path.exists() and not path.is_file()):
+        kind = "the directory " if path.is_dir() else "the special file "
+        raise ValueError(f"must be a file, got {kind + str(path) if str(text) else repr(text)}")
     if endings and path.suffix not in endings:
-        raise ValueError(f"--out must end with {' or '.join(endings)}, got {path}")
+        raise ValueError(f"must end with {' or '.join(endings)}, got {path}")
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
+        with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise ValueError(f"--out must be a file that can be written, got {path}: {error.strerror}") from error
-
-
-def add_out(parser: argparse.ArgumentParser, default: str, help: str, metavar: str = "FILE") -> None:
-    help = f"{help} (default: {default})"
-    parser.add_argument("-o", "--out", type=Path, default=Path(default), metavar=metavar, help=help)
+        raise ValueError(f"must be a file that can be written, got {path}: {error.strerror}") from error
+    return path
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -68,50 +79,80 @@ def add_level(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--level", type=float, metavar="X", help=help)
 
 
+# Which runs -----------------------------------------------------------------------------------------------------------
+
+
 def add_chosen_runs(parser: argparse.ArgumentParser) -> None:
-    help = "names of runs, or directories of runs or duels (default: all runs)"
+    help = "names or hashes of runs, or directories of runs (default: all runs)"
     parser.add_argument("names", nargs="*", metavar="RUN", help=help)
     add_runs_dir(parser)
 
 
 def chosen_runs(args: argparse.Namespace) -> list[Run]:
-    """The runs that were named, by name, path or directory; all runs where none was named."""
+    """The runs that were named, by name, hash, path or directory; all runs if none was named."""
     found: list[Run] = []
     for name in args.names or [str(args.runs_dir)]:
-        is_folder = bool(name) and Path(name).is_dir() and not (Path(name) / "config.json").exists()
-        found += load_folder(Path(name)) if is_folder else [find_run(name, args.runs_dir)]
+        is_folder = bool(name) and Path(name).is_dir() and not (Path(name) / SETTINGS).exists()
+        found += load_runs(Path(name)) if is_folder else [find_run(name, args.runs_dir)]
     if not found:
         raise RunError(f"there are no runs in {', '.join(args.names) or args.runs_dir}")
     return found
 
 
-def load_folder(folder: Path) -> list[Run]:
-    """The runs of a directory; of a duel's directory, the runs on fresh seeds."""
-    return load_runs(folder) or [run for each in sorted(folder.glob("*/verdict/runs")) for run in load_runs(each)]
-
-
-def drop_unreadable(runs: Sequence[Run], sorter: Sorter = readable_runs) -> list[Run]:
-    """The runs that can be shown; each other one is named on stderr."""
-    kept, lost = sorter(runs)
+def drop_unreadable(runs: Sequence[Run]) -> tuple[list[Run], int]:
+    """The runs that can be read, and the exit code: each other run is named on stderr and makes it 1."""
+    kept, lost = readable_runs(runs)
     for line in lost:
         complain(line)
-    return kept
+    return kept, int(bool(lost))
+
+
+def at(runs_dir: Path) -> list[str]:
+    """The words that say where the runs are, if that is not the usual place."""
+    return [] if runs_dir == RUNS else ["--runs-dir", str(runs_dir)]
+
+
+def show_command(run: Run, runs_dir: Path) -> str:
+    """The command that shows a run."""
+    return shlex.join(["grokfast", "runs", run.name, *at(runs_dir)])
 
 
 def resume_command(run: Run, runs_dir: Path) -> str:
     """The command that continues a run; the user's own code is named again."""
-    words = ["grokfast", "resume", run.name]
-    for flag, name in (("--task", run.task), ("--filter", run.filter), ("--optimizer", run.optimizer)):
-        words += [flag, name] if name is not None and is_own_code(name) else []
-    return shlex.join([*words, *([] if runs_dir == Path("runs") else ["--runs-dir", str(runs_dir)])])
+    words = ["grokfast", "train", "--resume", run.name]
+    for part in ("task", "filter", "optimizer"):
+        name = run.settings[part]
+        words += [f"--{part}", name] if name is not None and is_own_code(name) else []
+    return shlex.join([*words, *at(runs_dir)])
+
+
+# Printing -------------------------------------------------------------------------------------------------------------
 
 
 def complain(message: str) -> None:
     print(f"grokfast: {message}", file=sys.stderr)
 
 
+def duration(seconds: float) -> str:
+    """A time to plan a day by.
+
+    >>> [duration(seconds) for seconds in (8, 100, 5000, 30000)]
+    ['8 s', '2 min', '83 min', '8.3 h']
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def cell(value: Any) -> str:
+    """A value in a table."""
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
+
+
 def show(*parts: Any) -> None:
-    """Print tables, and lines of any length. Where stdout is no terminal, tabs separate the values of a table."""
+    """Print tables, and lines of any length. If stdout is not a terminal, tabs separate the values of a table."""
     from rich.console import Console  # not needed for a help text
     from rich.table import Table
 

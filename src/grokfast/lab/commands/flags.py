@@ -1,11 +1,12 @@
 """Flags from settings: their names, types, choices, defaults and help, for every command that takes a task or a filter.
 
-A command of a task calls `add_task_options(parser, task)` in its `add` and `request_from(args, task)` in its `run`.
+A command of a task calls `add_settings(parser, task)` in its `add` and `settings_from(args)` in its `run`.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -13,14 +14,17 @@ from dataclasses import MISSING
 from typing import Any
 
 from grokfast.lab import filters
-from grokfast.lab.config import LoopConfig, OptimConfig
-from grokfast.lab.request import Option, Request, options, resolve, value_of
+from grokfast.lab.own_code import is_own_code
+from grokfast.lab.settings import LoopConfig, OptimConfig, Setting, resolve, settings_of
 from grokfast.lab.tasks import TASKS, find_task
-from grokfast.lab.values import parser_options
+from grokfast.lab.tasks.base import usual_of
+from grokfast.lab.values import parser_options, plain
 
 NUMBER = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")  # argparse would take -1e-5 for a flag
 PREFIX = "setting "  # of settings among parsed arguments, which have names such as `run` too
 WITHOUT = "none"  # the word for no filter
+# What people change first; the help shows the others after `--help all`.
+FIRST = ("filter", "alpha", "lamb", "window_size", "optimizer", "lr", "weight_decay", "seed", "steps", "until")
 
 
 # The words on the command line --------------------------------------------------------------------------------------
@@ -32,15 +36,20 @@ def first_word(parser: argparse.ArgumentParser) -> str | None:
     return None if word.startswith("-") else word
 
 
-def filter_word(parser: argparse.ArgumentParser) -> str | None:
-    """The filter that the command line names."""
-    reader = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    reader.add_argument("--filter", nargs="?", type=read_filter)
-    return reader.parse_known_args(parser.get_default("words"))[0].filter
+def filter_word(words: list[str]) -> str | None:
+    """The filter that the words name: the last one counts, as argparse has it."""
+    named = [words[i + 1] for i, word in enumerate(words[:-1]) if word == "--filter"]
+    named += [word.partition("=")[2] for word in words if word.startswith("--filter=")]
+    return read_filter(named[-1]) if named else None
+
+
+def wants_all(words: list[str]) -> bool:
+    """Whether `--help all` is asked for."""
+    return any(a in ("-h", "--help") and b == "all" for a, b in itertools.pairwise(words))
 
 
 def add_task(parser: argparse.ArgumentParser, nargs: str | None = None, *others: str) -> str | None:
-    """Add the argument TASK; gives the task that the command line names. Where it names none, the help lists all."""
+    """Add the argument TASK; gives the task that the command line names. If it names none, the help lists all."""
     task = first_word(parser)
     parser.add_argument(
         "task", nargs=nargs, metavar="TASK", help="name of a task, or FILE.py:CLASS for one of your own"
@@ -51,7 +60,7 @@ def add_task(parser: argparse.ArgumentParser, nargs: str | None = None, *others:
 
 
 def explain_names(parser: argparse.ArgumentParser, what: str, kinds: Mapping[str, type[Any]], *others: str) -> None:
-    """List the tasks or filters in the help; flags without one are refused, `others` apart, as they depend on it."""
+    """List the tasks or filters in the help; flags without one are refused, except `others`: they depend on it."""
     words = parser.get_default("words")[1:]
     if words and not any(word.startswith(("-h", "--help", *others)) for word in words):
         usage = f"{parser.prog} {what.upper()} {words[0]} ..."
@@ -70,38 +79,55 @@ def first_line(kind: type[Any]) -> str:
 # Flags --------------------------------------------------------------------------------------------------------------
 
 
-def add_task_options(parser: argparse.ArgumentParser, task_name: str) -> None:
+def add_settings(parser: argparse.ArgumentParser, task: str) -> None:
     """Add one flag for each setting of a task, of its optimizer and its loop, and of all filters.
 
-    The task, and the filter that the command line names, may be the user's own: they are loaded here.
+    The task, and the filter that the command line names, may be the user's own: they are loaded here. The help shows
+    the settings that people change first, and those of the user's own code; `--help all` shows all.
 
     Raises:
         ValueError: if there is no such task or filter, or one of their fields is called like a flag of the command.
     """
-    kind, chosen = find_task(task_name), filter_word(parser)
+    words = parser.get_default("words")
+    kind, chosen = find_task(task), filter_word(words)
     if chosen is not None:
         filters.find_filter(chosen)
     names = sorted(filters.FILTERS, key=lambda name: name != chosen)  # the types of the chosen one's fields count
-    known = options(kind, names)
+    table = settings_of(kind, names)
+    asked_for = any(word in ("-h", "--help") for word in words)
+    texts = default_texts(task, table, names) if asked_for else {}
     titles = {"run": "Filter", "filter": "Filter", "optim": first_line(OptimConfig), "loop": first_line(LoopConfig)}
-    texts = default_texts(task_name, known, names)
-    groups: dict[str, dict[str, Option]] = {}
-    for name, option in known.items():
-        groups.setdefault(titles.get(option.part, first_line(kind)), {})[name] = option
+    of_filter = (
+        []
+        if chosen is None or not is_own_code(chosen)
+        else [f.name for f in filters.fields_of(filters.FILTERS[chosen])]
+    )
+    groups: dict[str, dict[str, Setting]] = {}
+    shown: set[str] = set()
+    for name, found in table.items():
+        groups.setdefault(titles.get(found.group, first_line(kind)), {})[name] = found
+        own = (found.group == "task" and is_own_code(task)) or (found.group == "filter" and found.field in of_filter)
+        shown |= {name} if own or name in FIRST or wants_all(words) else set()
     for title, members in groups.items():
-        add_options(parser, title, members, texts)
+        add_group(parser, title, members, texts, shown)
+    if len(shown) < len(table):
+        parser.epilog = f"All {len(table)} settings: {parser.prog} {task} --help all"
 
 
-def add_options(
-    parser: argparse.ArgumentParser, title: str, known: Mapping[str, Option], texts: Mapping[str, str]
+def add_group(
+    parser: argparse.ArgumentParser,
+    title: str,
+    table: Mapping[str, Setting],
+    texts: Mapping[str, str],
+    shown: Iterable[str] | None = None,
 ) -> None:
-    """Add a group of flags; `texts` says what their defaults are."""
+    """Add a group of flags; `texts` says what their defaults are, `shown` which are in the help (default: all)."""
     parser._negative_number_matcher = NUMBER  # type: ignore[attr-defined]
     group = parser.add_argument_group(title)
-    for name, option in known.items():
+    for name, found in table.items():
         text = texts.get(name, "")
-        help = f"{option.help} (default: {text})" if text and "(default" not in option.help else option.help
-        reading: dict[str, Any] = parser_options(option.type, option.default)
+        help = f"{found.help} (default: {text})" if text and "(default" not in found.help else found.help
+        reading: dict[str, Any] = parser_options(found.type, found.default)
         if name == "filter":
             reading = {"type": read_filter, "metavar": f"NAME|{WITHOUT}|FILE.py:CLASS"}
         if name == "optimizer":
@@ -111,7 +137,7 @@ def add_options(
                 "--" + name.replace("_", "-"),
                 dest=PREFIX + name,
                 default=argparse.SUPPRESS,
-                help=help.replace("%", "%%"),
+                help=help.replace("%", "%%") if shown is None or name in shown else argparse.SUPPRESS,
                 **reading,
             )
         except argparse.ArgumentError as error:
@@ -128,26 +154,21 @@ def settings_from(args: argparse.Namespace) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
 
 
-def request_from(args: argparse.Namespace, task: str) -> Request:
-    """What the flags ask of a task: only the settings that were given."""
-    return Request(task, tuple(settings_from(args).items()))
-
-
 # Defaults in the help -----------------------------------------------------------------------------------------------
 
 
-def default_texts(task_name: str, known: Mapping[str, Option], filter_names: Iterable[str]) -> dict[str, str]:
-    """The values that a task resolves to where nothing is said, as text."""
+def default_texts(task: str, table: Mapping[str, Setting], filter_names: Iterable[str]) -> dict[str, str]:
+    """The values that a task resolves to if nothing is given, as text."""
     try:
-        usual = resolve(Request(task_name))
+        usual, defaults = resolve(task), usual_of(find_task(task)())
     except TypeError:  # a task of the user's own with a field that must be given
         return {}
-    defaults, names = usual.task.defaults(), list(filter_names)
-    texts = {name: value_text(value_of(usual, o)) for name, o in known.items() if o.part not in ("run", "filter")}
-    texts |= {name: filter_default(o.field, names, defaults.filters) for name, o in known.items() if o.part == "filter"}
+    names = list(filter_names)
+    texts = {name: value_text(usual[name]) for name, found in table.items() if found.group not in ("run", "filter")}
+    texts |= {n: filter_default(s.field, names, defaults.filters) for n, s in table.items() if s.group == "filter"}
     decay = {name: value_text(value) for name, value in defaults.weight_decay.items() if name is not None}
     texts["weight_decay"] = by_filter(decay, value_text(defaults.weight_decay[None]))
-    if usual.loop.eval_every is None:
+    if usual["eval_every"] is None:
         texts["eval_every"] = "once per epoch"
     return texts
 
@@ -158,7 +179,7 @@ def filter_default(field: str, names: Iterable[str], of_task: Mapping[str, Mappi
     for name in names:
         for f in filters.fields_of(filters.find_filter(name)):
             if f.name == field and f.default is not MISSING:
-                found[name] = value_text(of_task.get(name, {}).get(field, f.default))
+                found[name] = value_text(plain(of_task.get(name, {}).get(field, f.default)))
     usual, count = Counter(found.values()).most_common(1)[0] if found else ("", 0)
     return by_filter({n: text for n, text in found.items() if text != usual}, usual) if count > 1 else by_filter(found)
 
@@ -174,9 +195,9 @@ def by_filter(texts: Mapping[str, str], rest: str = "") -> str:
 
 
 def value_text(value: Any) -> str:
-    """A value as the help shows it; empty where there is no default, or where it means that nothing is done."""
-    if value is None or value is False or value == () or value is MISSING:
+    """A plain value as the help shows it; empty if there is no default, or if it means that nothing is done."""
+    if value is None or value is False or value == []:
         return ""
-    if isinstance(value, tuple):
-        return " ".join(map(value_text, value))
+    if isinstance(value, list):
+        return " ".join(map(value_text, value))  # type: ignore[reportUnknownArgumentType]
     return "yes" if value is True else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,72 +1,190 @@
-"""`grokfast runs`: list the runs of a directory."""
+"""`grokfast runs`: list the runs of a directory; `grokfast runs RUN` shows one, `grokfast runs RUN RUN` compares."""
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
+import sys
+from collections.abc import Iterator
 from typing import Any, get_args
 
-from rich.table import Table
+from grokfast.lab.commands.common import (
+    add_json,
+    add_runs_dir,
+    cell,
+    drop_unreadable,
+    make_table,
+    resume_command,
+    show,
+)
+from grokfast.lab.runs.directory import Run, Status, find_run, load_runs
+from grokfast.lab.runs.metrics import Kind, best
 
-from grokfast.lab.commands.common import add_json, add_runs_dir, drop_unreadable, make_table, show
-from grokfast.lab.runs.describe import State, cell, describe
-from grokfast.lab.runs.directory import load_runs
-
-COLUMNS = {  # of the table, and what they hold of a description
+COLUMNS = {  # of the list, and the keys of a row that they show
     "run": "name",
     "status": "status",
     "step": "step",
-    "train": "train_accuracy",
-    "val": "val_accuracy",
+    "train": "final_train_accuracy",
+    "val": "final_val_accuracy",
     "loss": "best_val_loss",
     "first": "first",
     "sec": "seconds",
 }
+NARROW = {"run": "hash", "task": "task", "method": "method", "lr": "lr", "seed": "seed"}  # instead of names
+KINDS: tuple[Kind, ...] = ("first", "held", "stable")
+RESULTS = ("status", "step", *KINDS, "final_val_accuracy", "best_val_loss", "seconds")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
+    help = "name or hash of a run, or the beginning of one, to show; several to compare"
+    parser.add_argument("names", nargs="*", metavar="RUN", help=help)
     add_runs_dir(parser)
     parser.add_argument("--filter", metavar="NAME|none", help="only runs with this filter, or without one")
-    parser.add_argument("--status", choices=get_args(State), help="only runs of this status")
+    parser.add_argument("--status", choices=get_args(Status), help="only runs of this status")
     parser.add_argument("--sort", choices=tuple(COLUMNS), help="sort by this column (default: the oldest first)")
     add_json(parser)
+    parser.add_argument("--csv", action="store_true", help="print comma-separated values: settings and results")
 
 
 def run(args: argparse.Namespace) -> int:
-    wanted = [run for run in drop_unreadable(load_runs(args.runs_dir)) if args.filter in (None, run.filter or "none")]
-    found = [each for each in map(describe, wanted) if args.status in (None, each["status"])]
+    named = [find_run(name, args.runs_dir) for name in args.names]
+    runs, code = drop_unreadable(named or load_runs(args.runs_dir))
+    runs = [run for run in runs if args.filter in (None, run.settings["filter"] or "none")]
+    runs = [run for run in runs if args.status in (None, run.status)]
+    rows = [row_of(run) for run in runs]
     if args.sort:
-        found.sort(key=lambda each: sort_key(each[COLUMNS[args.sort]]))
+        order = sorted(range(len(rows)), key=lambda i: sort_key(rows[i], COLUMNS[args.sort]))
+        runs, rows = [runs[i] for i in order], [rows[i] for i in order]
     if args.json:
-        print(json.dumps(found, indent=1))
-    elif not found:
+        print(json.dumps(rows, indent=1))
+    elif args.csv:
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        writer = csv.DictWriter(sys.stdout, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    elif not rows:
         print(f"no {'such ' if args.filter or args.status else ''}runs in {args.runs_dir}")
+    elif len(args.names) == 1:
+        show_one(runs[0], args)
+    elif named:
+        show(comparison_table(runs))
     else:
-        show(runs_table(found))
-    return 0
+        show_list(rows)
+    return code
 
 
-def sort_key(value: Any) -> tuple[int, Any]:
-    """Numbers by size and words by letters; a level that was never reached comes after, and what is not known last.
+# A run as a row -------------------------------------------------------------------------------------------------------
 
-    >>> sorted([None, "> 30", "1,200 (after 1,100)", "400 (after 300)"], key=sort_key)
-    ['400 (after 300)', '1,200 (after 1,100)', '> 30', None]
+
+def row_of(run: Run) -> dict[str, Any]:
+    """A run as one row of numbers: its settings and what came out. A crossing is in (first_after, first]."""
+    rows = run.rows
+    last, lowest, highest = rows[-1] if rows else None, best(rows, "loss"), best(rows, "accuracy")
+    row: dict[str, Any] = {"name": run.name, "experiment": run.experiment, "status": run.status}
+    row |= {name: value for name, value in run.settings.items() if name not in ("measure", "level")}
+    row |= {"measure": run.measure, "level": run.level, "step": last.step if last else 0}
+    for kind in KINDS:
+        crossing = run.crossing(kind)
+        row |= {kind: crossing.step, f"{kind}_after": crossing.after}
+    return {
+        **row,
+        "final_train_accuracy": last and last.train_accuracy,
+        "final_val_accuracy": last and last.val_accuracy,
+        "final_val_loss": last and last.val_loss if last is None or last.val_loss == last.val_loss else None,
+        "best_val_accuracy": highest and highest.value,
+        "best_val_loss": lowest and lowest.value,
+        "seconds": last.seconds if last else 0.0,
+    }
+
+
+def sort_key(row: dict[str, Any], name: str) -> tuple[int, Any]:
+    """Numbers by size and words by letters; a level that was never reached comes after, by how long it was tried."""
+    if row[name] is not None:
+        return 0, row[name]
+    return 1, row.get(f"{name}_after", 0) if row["step"] else float("inf")
+
+
+def crossing_text(row: dict[str, Any], kind: str) -> str:
+    """A crossing with its interval, or how long there was none.
+
+    >>> rows = {"first": 910, "first_after": 900}, {"first": None, "first_after": 50}
+    >>> [crossing_text(row, "first") for row in rows]
+    ['910 (after 900)', '> 50']
     """
-    if value is None:
-        return 2, 0
-    digits = str(value).split(" (")[0].removeprefix("> ").replace(",", "")
-    if isinstance(value, str) and digits.isdigit():
-        return int(value.startswith(">")), int(digits)
-    return 0, value
+    step, after = row[kind], row[f"{kind}_after"]
+    return f"> {after:,}" if step is None else f"{step:,} (after {after:,})"
 
 
-def runs_table(found: list[dict[str, Any]]) -> Table:
-    """One line per run: progress, last accuracies, best loss, first crossing without its interval, seconds."""
-    rows: list[list[str]] = []
-    for d in found:
-        first = d["first"] and d["first"].split(" (")[0]
-        values = map(cell, (d["train_accuracy"], d["val_accuracy"], d["best_val_loss"], first))
-        rows.append([d["name"], d["status"], f"{d['step']:,}", *values, f"{d['seconds']:.0f}"])
-    table = make_table(COLUMNS, rows, right=COLUMNS.keys() - {"run", "status"}, whole=COLUMNS.keys() - {"run"})
-    table.columns[0].min_width = 12
-    return table
+def result_line(run: Run) -> str:
+    """The result of a run that is done, in one line."""
+    row = row_of(run)
+    parts = ["diverged"] if run.status == "diverged" else []
+    if row["final_val_accuracy"] is None:
+        parts.append(f"best validation loss {cell(row['best_val_loss'])}")
+    else:
+        parts.append(f"validation accuracy {row['final_val_accuracy']:.4f}")
+    parts += [f"first at {row['level']:g}: {crossing_text(row, 'first')}", f"stable: {crossing_text(row, 'stable')}"]
+    return f"{run.name}: {', '.join(parts)}, {row['seconds']:.1f} s"
+
+
+# Tables ---------------------------------------------------------------------------------------------------------------
+
+
+def show_list(rows: list[dict[str, Any]]) -> None:
+    """One line per run. In a terminal that is too narrow for the names, the hash stands for a run."""
+    from rich.console import Console
+
+    table = list_table(rows, COLUMNS)
+    console = Console()
+    if sys.stdout.isatty() and console.measure(table).maximum > console.width:
+        table = list_table(
+            rows, {**NARROW, **{k: v for k, v in COLUMNS.items() if k not in ("run", "train", "loss", "sec")}}
+        )
+    show(table)
+
+
+def list_table(rows: list[dict[str, Any]], columns: dict[str, str]) -> Any:
+    lines: list[list[str]] = []
+    for row in rows:
+        first = f"> {row['first_after']:,}" if row["first"] is None else f"{row['first']:,}"
+        method = row["optimizer"] + (f"+{row['filter']}" if row["filter"] else "")
+        shown = {**row, "hash": row["name"].rpartition("-")[2], "method": method, "seconds": round(row["seconds"])}
+        shown["first"] = first if row["step"] else None
+        lines.append([cell(shown[key]) for key in columns.values()])
+    words = {"run", "status", "task", "method"}
+    return make_table(columns, lines, right=columns.keys() - words, whole=columns.keys())
+
+
+def show_one(run: Run, args: argparse.Namespace) -> None:
+    show(make_table(["setting", "value"], lines_of(run)))
+    if not run.done:
+        print(f"{run.status}, step {row_of(run)['step']:,}: {resume_command(run, args.runs_dir)}")
+
+
+def lines_of(run: Run) -> Iterator[tuple[str, str]]:
+    """Every setting that has a value, then the results."""
+    yield "run", run.name
+    for name, value in run.settings.items():
+        if value not in (None, []):
+            yield name, str(value)
+    yield "experiment", run.experiment
+    row = row_of(run)
+    for name in RESULTS:
+        yield name, crossing_text(row, name) if name in KINDS else cell(row[name])
+    for name, value in (run.summary or {}).items():
+        if name not in row and name != "crossings":
+            yield name, f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def comparison_table(runs: list[Run]) -> Any:
+    """A column per run: first the settings that differ, then the results."""
+    rows = [row_of(run) for run in runs]
+    lines: list[list[str]] = []
+    for name in dict.fromkeys(name for run in runs for name in run.settings):
+        values = [run.settings.get(name) for run in runs]
+        if any(value != values[0] for value in values):
+            lines.append([name, *map(cell, values)])
+    for name in RESULTS:
+        lines.append([name, *(crossing_text(row, name) if name in KINDS else cell(row[name]) for row in rows)])
+    return make_table(["", *(run.name for run in runs)], lines)

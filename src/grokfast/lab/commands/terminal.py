@@ -1,47 +1,36 @@
-"""A run at the terminal: progress, warnings, Ctrl-C, the result."""
+"""A run at the terminal: progress, warnings, Ctrl-C, TensorBoard."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
 from rich.table import Column
 from rich.text import Text
 
-from grokfast.lab.commands.common import DIVERGED, INTERRUPTED, complain, resume_command
-from grokfast.lab.config import RunConfig
-from grokfast.lab.runs.describe import cell, describe, progress_text, state_of
+from grokfast.lab.commands.common import complain
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import Row
-from grokfast.lab.training.interrupt import stop_on_interrupt
+from grokfast.lab.settings import Settings
 from grokfast.lab.training.loop import Watcher
-from grokfast.lab.training.messages import plain_warnings
-from grokfast.lab.training.tensorboard import event_writer, scalars
-from grokfast.lab.training.train import Outcome, train
+from grokfast.lab.training.machine import plain_warnings, stop_on_interrupt
+from grokfast.lab.training.run import train
 
 LINE_SECONDS = 5.0  # between plain lines
 Show = Callable[[float, int, str, str], None]  # how much is done, of how much, what the bar says, the plain line
 
 
-def add_output_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags of commands that train one run."""
-    group = parser.add_argument_group("Output")
-    group.add_argument("--quiet", action="store_true", help="print nothing but errors")
-    group.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
-    group.add_argument("--tensorboard", action="store_true", help="also write TensorBoard events")
-
-
 def train_watched(
-    begin: Callable[[Watcher], Outcome], label: str, budget: int, *, quiet: bool, events: Path | None = None
-) -> Outcome:
+    begin: Callable[[Watcher], Run], label: str, budget: int, *, quiet: bool, events: Path | None = None
+) -> Run:
     """Train a run from its last checkpoint, with progress. Ctrl-C, SIGTERM and SIGHUP save a checkpoint and stop it."""
     with (
         event_writer(events) as write,
@@ -61,41 +50,15 @@ def train_watched(
         return begin(Watcher(on_row=on_row, on_metrics=write, on_warning=complain, interrupted=interrupted))
 
 
-def train_next(config: RunConfig, folder: Path, label: str, args: argparse.Namespace) -> Run:
+def train_next(settings: Settings, folder: Path, label: str, args: argparse.Namespace) -> Run:
     """Train one of several runs to its end; if it is stopped, say how to continue and raise KeyboardInterrupt."""
-    begin = partial(train, config, folder, command=["grokfast", *args.words])
+    begin = partial(train, settings, folder, command=["grokfast", *args.words])
     with suppress(KeyboardInterrupt):
-        run, complete = train_watched(begin, label, config.loop.steps, quiet=args.quiet)
-        if complete:
+        run = train_watched(begin, label, settings["steps"], quiet=args.quiet)
+        if run.done:
             return run
     complain("stopped: the same command continues from here")
     raise KeyboardInterrupt
-
-
-def train_one(run: Run, begin: Callable[[Watcher], Outcome], steps: int, args: argparse.Namespace, if_done: str) -> int:
-    """Train the one run of a command and print its result, after `if_done` if it was complete; gives the exit code."""
-    lines = [if_done] if run.status == "complete" else []
-    events = run.path / "tensorboard" if args.tensorboard else None
-    if not train_watched(begin, run.name, steps, quiet=args.quiet or args.json, events=events).complete:
-        complain(f"stopped at {progress_text(run)}: {resume_command(run, args.runs_dir)}")
-        return INTERRUPTED
-    if args.json:
-        print(json.dumps({**describe(run), "path": str(run.path), "summary": run.summary}))
-    elif not args.quiet:
-        print(*lines, result_line(run), sep="\n", flush=True)
-    return DIVERGED if state_of(run) == "diverged" else 0
-
-
-def result_line(run: Run) -> str:
-    """The result of a complete run in one line."""
-    found, summary = describe(run), run.summary or {}
-    parts = ["diverged"] if run.diverged else []
-    if found["val_accuracy"] is None:
-        parts.append(f"best validation loss {cell(found['best_val_loss'])}")
-    else:
-        parts.append(f"validation accuracy {found['val_accuracy']:.4f}")
-    parts += [f"first at {summary['level']:g}: {found['first']}", f"for good: {found['stable']}"]
-    return f"{run.name}: {', '.join(parts)}, {found['seconds']:.1f} s"
 
 
 @contextmanager
@@ -145,3 +108,40 @@ def row_text(row: Row, last: Row | None) -> str:
         values = f"train {row.train_accuracy:.3f}, val {row.val_accuracy:.3f}"
     steps, seconds = (row.step, row.seconds) if last is None else (row.step - last.step, row.seconds - last.seconds)
     return f"{values}, {1e3 * seconds / steps:.3g} ms per step"
+
+
+# TensorBoard ----------------------------------------------------------------------------------------------------------
+
+Write = Callable[[int, Mapping[str, float | None]], None]  # a step, and its values by name
+
+
+def scalars(row: Row) -> dict[str, float | None]:
+    """What an evaluation measured, by name."""
+    return {name: value for name, value in row._asdict().items() if name not in ("step", "more")} | dict(row.more or {})
+
+
+@contextmanager
+def event_writer(folder: Path | None) -> Generator[Write | None]:
+    """A function that writes values, or None without folder; ValueError with a remedy where TensorBoard is missing."""
+    if folder is None:
+        yield None
+        return
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ValueError('--tensorboard needs a package: pip install "grokfast[tensorboard]"') from error
+    writer: Any = None
+
+    def write(step: int, values: Mapping[str, float | None]) -> None:
+        nonlocal writer
+        # A resumed run repeats the steps after its checkpoint: their earlier events are purged.
+        writer = writer or SummaryWriter(str(folder), purge_step=step)
+        for name, value in values.items():
+            if value is not None:
+                writer.add_scalar(name, value, step)
+
+    try:
+        yield write
+    finally:
+        if writer is not None:
+            writer.close()

@@ -1,42 +1,57 @@
 """A run directory, read.
 
-    config.json        the resolved configuration
-    environment.json   versions, hardware, commit
-    metrics.jsonl      one line per evaluation, appended; metrics.xz in an archive
-    checkpoints/       the last two; STEP.json seals STEP.pt and metrics.jsonl as it was then by their hashes
+    settings.json      version, key of the experiment, the settings
+    environment.json   versions, hardware, commit, the data
+    metrics.jsonl      one line per evaluation, appended
+    checkpoints/       the last two; STEP.json seals STEP.pt and metrics.jsonl as it was then
     model.pt           the final weights
-    summary.json       written last: present means complete
+    summary.json       written last: present means complete; its digests seal the files above
 
-Looking at a run needs no torch and imports no code that the run names; only `config` and `weights` do.
+Looking at a run needs no torch and imports no code that the run names; only `weights` needs torch.
 """
 
 from __future__ import annotations
 
 import json
-import lzma
-import math
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from grokfast.lab.own_code import closest
-from grokfast.lab.runs.files import read_json
-from grokfast.lab.runs.metrics import Crossing, Kind, Row, crossings, row_from_plain, unpack_rows
-from grokfast.lab.runs.upgrade import upgrade
+from grokfast.lab.runs.files import parse_json, read_json, sha256, to_json_bytes
+from grokfast.lab.runs.metrics import Crossing, Kind, Row, crossings, held_crossing, reaches, row_from_plain
 
 if TYPE_CHECKING:
     import torch
 
-    from grokfast.lab.config import RunConfig
+    from grokfast.lab.settings import Settings
     from grokfast.lab.tasks.base import Measure
 
-Status = Literal["complete", "incomplete"]
+Status = Literal["complete", "diverged", "running", "incomplete"]
+VERSION = 1  # of settings.json
 LISTED = 8  # candidates of an ambiguous name
-METRICS, PACKED = "metrics.jsonl", "metrics.xz"
+SETTINGS, ENVIRONMENT, METRICS = "settings.json", "environment.json", "metrics.jsonl"
+MODEL, SUMMARY = "model.pt", "summary.json"
+NUMBER = (int, float)
+NEEDED: dict[str, tuple[type, ...]] = {  # what every reader relies on
+    "task": (str,),
+    "filter": (str, type(None)),
+    "optimizer": (str,),
+    "lr": NUMBER,
+    "weight_decay": NUMBER,
+    "seed": (int,),
+    "steps": (int,),
+    "until": (*NUMBER, type(None)),
+    "extra_steps": (int,),
+    "hold": (int,),
+    "measure": (str,),
+    "level": NUMBER,
+}
 
 
 class RunError(Exception):
-    """A problem with a run directory that a person must know about, in one line."""
+    """A problem with a run directory that the user must know about, in one line."""
 
 
 class Run:
@@ -54,9 +69,27 @@ class Run:
     """
 
     def __init__(self, path: Path, *, level: float | None = None, end: int | None = None) -> None:
-        self.path, self._level, self.end = path, level, end
-        self._known: tuple[tuple[int, int], list[Row]] | None = None
-        self._crossings: tuple[list[Row], dict[Kind, Crossing]] | None = None
+        self.path, self._level, self._end = path, level, end
+        self._table: tuple[dict[str, Any], list[Row]] | None = None  # of a run that has no directory
+        self._read: tuple[tuple[int, int], list[Row]] | None = None
+        self._crossings: tuple[int, dict[Kind, Crossing]] | None = None
+
+    @classmethod
+    def from_table(
+        cls,
+        path: Path,
+        *,
+        settings: Settings,
+        experiment: str,
+        summary: dict[str, Any],
+        rows: list[Row],
+        environment: dict[str, Any],
+    ) -> Run:
+        """A complete run that is kept in tables, not in a directory; `path` says which tables, and its name."""
+        run = cls(path)
+        run.__dict__.update(settings=settings, experiment=experiment, environment=environment)
+        run._table = summary, rows
+        return run
 
     @property
     def name(self) -> str:
@@ -64,124 +97,131 @@ class Run:
         return self.path.name
 
     @property
+    def done(self) -> bool:
+        """Whether it ended by itself: it has a summary."""
+        return self._table is not None or (self.path / SUMMARY).exists()
+
+    @property
     def status(self) -> Status:
-        """Complete once it has a summary."""
-        return "complete" if (self.path / "summary.json").exists() else "incomplete"
+        """How it ended, or that it did not: another process may be training it now."""
+        if self.done:
+            return "diverged" if (self.summary or {})["diverged"] else "complete"
+        return "running" if is_locked(self.path / "lock") else "incomplete"
 
     @cached_property
-    def settings(self) -> dict[str, Any]:
-        """The configuration as plain data, in today's form."""
+    def _kept(self) -> dict[str, Any]:
+        """What settings.json holds."""
+        path = self.path / SETTINGS
         try:
-            return upgrade(read_json(self.path / "config.json"), self.environment)
+            kept = parse_json(self._sealed(SETTINGS))
+            check_shape(kept)
         except ValueError as error:
-            raise RunError(f"{self.path / 'config.json'}: {error}") from error
+            raise RunError(f"{path}: {error}") from error
+        return kept
 
     @cached_property
-    def config(self) -> RunConfig:
-        """The configuration as it was trained; its task and filter must be known here."""
-        from grokfast.lab.config import from_json
+    def settings(self) -> Settings:
+        """All settings, as plain values."""
+        return self._kept["settings"]
 
-        try:
-            return from_json(self.settings)
-        except ValueError as error:
-            raise RunError(f"{self.path / 'config.json'}: {error}") from error
+    @cached_property
+    def experiment(self) -> str:
+        """The key of the experiment that it repeats."""
+        return self._kept["experiment"]
 
     @property
     def task(self) -> str:
         """The name of its task."""
-        return self.settings["task"]["name"]
+        return self.settings["task"]
 
     @property
-    def filter(self) -> str | None:
-        """The name of its filter."""
-        return None if self.settings["filter"] is None else self.settings["filter"]["name"]
+    def seed(self) -> int:
+        """The seed of everything random."""
+        return self.settings["seed"]
 
-    @property
-    def optimizer(self) -> str:
-        """The name of its optimizer."""
-        return self.settings["optim"]["optimizer"]
-
-    @property
-    def loop(self) -> dict[str, Any]:
-        """Seed, length, evaluation grid and recordings."""
-        return self.settings["loop"]
-
-    @property
-    def weight_decay(self) -> float:
-        """The weight decay of its optimizer."""
-        return self.settings["optim"]["weight_decay"]
-
-    @property
+    @cached_property
     def environment(self) -> dict[str, Any]:
-        """What the numbers may depend on besides the configuration; empty where it is missing."""
-        path = self.path / "environment.json"
-        return read_json(path) if path.exists() else {}
+        """What the numbers may depend on besides the settings; empty if it is missing."""
+        path = self.path / ENVIRONMENT
+        try:
+            return parse_json(self._sealed(ENVIRONMENT)) if path.exists() else {}
+        except ValueError as error:
+            raise RunError(f"{path}: {error}") from error
+
+    @property
+    def summary(self) -> dict[str, Any] | None:
+        """The results of a run that is done."""
+        if self._table is not None:
+            return self._table[0]
+        return self._finished[0] if self.done else None
+
+    @cached_property
+    def _finished(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """The summary, and the digests that seal all files."""
+        path = self.path / SUMMARY
+        try:
+            summary = read_json(path)
+            digests = summary.pop("sha256")
+            if digests[SUMMARY] != sha256(to_json_bytes(summary)):
+                raise ValueError("it was changed after it was written")
+            return summary, digests
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RunError(f"{path} is damaged: {str(error) or type(error).__name__:.80}") from error
+
+    def _sealed(self, name: str) -> bytes:
+        """The content of a file; RunError if the run is done and the file has changed since."""
+        content = (self.path / name).read_bytes()
+        if self.done and self._finished[1].get(name) != sha256(content):
+            raise RunError(f"{self.path / name} was changed after the run was complete")
+        return content
 
     @property
     def rows(self) -> list[Row]:
         """The evaluations so far; a last line that a kill cut short does not count."""
-        path = next((path for name in (METRICS, PACKED) if (path := self.path / name).exists()), None)
-        if path is None:
+        rows = self._table[1] if self._table is not None else self._read_rows()
+        return rows if self._end is None else [row for row in rows if row.step <= self._end]
+
+    def _read_rows(self) -> list[Row]:
+        path = self.path / METRICS
+        if not path.exists():
+            if self.done:
+                raise RunError(f"{path} is missing")
             return []
         now = path.stat().st_size, path.stat().st_mtime_ns
-        if self._known is None or self._known[0] != now:
+        if self._read is None or self._read[0] != now:
             try:
-                self._known = now, read_rows(path)
-            except (ValueError, TypeError, KeyError, lzma.LZMAError) as error:
+                lines = self._sealed(METRICS).split(b"\n")[:-1]
+                self._read = now, [row_from_plain(json.loads(line)) for line in lines]
+            except (ValueError, TypeError, KeyError) as error:
                 raise RunError(f"{path} is damaged: {error}") from error
-        return [row for row in self._known[1] if self.end is None or row.step <= self.end]
-
-    @property
-    def diverged(self) -> bool:
-        """Whether its loss is not finite any more."""
-        rows = self.rows
-        return bool(rows) and not math.isfinite(rows[-1].train_loss)
-
-    @property
-    def summary(self) -> dict[str, Any] | None:
-        """The results of a complete run."""
-        path = self.path / "summary.json"
-        try:
-            return read_json(path) if self.status == "complete" else None
-        except ValueError as error:
-            raise RunError(f"{path} is damaged: {error}") from error
+        return self._read[1]
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """The final weights of a complete run."""
-        from grokfast.lab.runs.recording import load_weights
+        """The final weights of a run that is done."""
+        from grokfast.lab.runs.recording import parse_weights
 
-        return load_weights(self.path / "model.pt")
+        if not (self.path / MODEL).exists():
+            raise RunError(f"{self.name} has no {MODEL}")
+        return parse_weights(self._sealed(MODEL), self.path / MODEL)
 
     # How it is judged -------------------------------------------------------------------------------------------------
 
     @property
     def measure(self) -> Measure:
         """Whether the validation accuracy or the validation loss counts."""
-        return self._judged["measure"]
+        return self.settings["measure"]
 
     @property
     def level(self) -> float:
         """The level this run is judged at: where it stops, else where its task counts as generalised."""
         if self._level is not None:
             return self._level
-        until = self.loop["until"]
-        return self._judged["level"] if until is None else until
-
-    @cached_property
-    def _judged(self) -> dict[str, Any]:
-        if "judged" in self.settings:
-            return self.settings["judged"]
-        task = self.config.task
-        return {"measure": task.measure, "level": task.defaults().level}
-
-    @property
-    def judged_by_task(self) -> float:
-        """Where its task counts as generalised, wherever this run stopped."""
-        return self._judged["level"]
+        until = self.settings["until"]
+        return self.settings["level"] if until is None else until
 
     def judged_at(self, level: float) -> Run:
         """The same run, judged at another level."""
-        return self._like(level, self.end)
+        return self._like(level, self._end)
 
     def up_to(self, end: int) -> Run:
         """The same run, as if it had ended at this step."""
@@ -189,61 +229,100 @@ class Run:
 
     def _like(self, level: float | None, end: int | None) -> Run:
         other = Run(self.path, level=level, end=end)
-        other._known = self._known
+        other.__dict__.update({**self.__dict__, "_level": level, "_end": end, "_crossings": None})
         return other
 
     def crossing(self, kind: Kind = "first") -> Crossing:
-        """Where the run crosses its level, so far as it has come."""
+        """Where the run crosses its level, up to its last evaluation."""
         rows = self.rows
-        if self._crossings is None or len(self._crossings[0]) != len(rows):
-            self._crossings = rows, crossings(rows, self.level, self.measure)
+        if self._crossings is None or self._crossings[0] != len(rows):
+            self._crossings = len(rows), crossings(rows, self.level, self.measure)
         return self._crossings[1][kind]
 
     @property
     def stopped_at_level(self) -> bool:
-        """Whether reaching `until` ended the run, so that little is known of what would have come."""
-        rows, until = self.rows, self.loop["until"]
+        """Whether reaching `until` ended the run, so that little is known about later steps."""
+        rows, until = self.rows, self.settings["until"]
         if until is None or not rows:
             return False
-        first = crossings(rows, until, self.measure)["first"].step
-        return first is not None and rows[-1].step >= first + self.loop["extra_steps"]
+        reached = reaches(rows, until, self.measure)
+        first = held_crossing([row.step for row in rows], reached, self.settings["hold"]).step
+        return first is not None and rows[-1].step >= first + self.settings["extra_steps"]
 
     def __repr__(self) -> str:
         return f"Run({self.name!r}, {self.status})"
 
 
-def read_rows(path: Path) -> list[Row]:
-    content = path.read_bytes()
-    if path.name == PACKED:
-        return unpack_rows(content)
-    return [row_from_plain(json.loads(line)) for line in content.split(b"\n")[:-1]]
+def check_shape(kept: dict[str, Any]) -> None:
+    """Raise ValueError unless settings.json holds what readers rely on."""
+    if kept.get("version") != VERSION:
+        raise ValueError(f"its version must be {VERSION}, got {kept.get('version')}")
+    settings: Any = kept.get("settings")
+    if not isinstance(kept.get("experiment"), str) or not isinstance(settings, dict):
+        raise ValueError("it must hold experiment and settings")
+    for name, kinds in NEEDED.items():
+        if name not in settings or not isinstance(settings[name], kinds) or isinstance(settings[name], bool):
+            words = " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds)
+            raise ValueError(f"{name} must be {words}, got {settings.get(name)!r:.60}")  # type: ignore[reportUnknown]
 
 
-def load_runs(directory: str | Path = "runs") -> list[Run]:
-    """All runs below a directory, oldest first; none where there is no such directory yet.
+def is_locked(path: Path) -> bool:
+    """Whether a process has a run open for writing."""
+    if not path.exists():
+        return False
+    import filelock  # only a run that is not done has a lock
+
+    lock = filelock.FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        return True
+    except OSError:  # a directory that cannot be written
+        return False
+    lock.release()
+    return False
+
+
+def load_runs(folder: str | Path = "runs") -> list[Run]:
+    """All runs of a folder, oldest first; an empty list if there is no such folder yet.
 
     Examples:
         >>> for run in load_runs("not/there/yet"):  # usually "runs"
         ...     print(run.name, run.status, run.crossing().step)
     """
-    if Path(directory).is_file():
-        raise RunError(f"{directory} must be a directory of runs, got a file")
-    found = [path.parent for path in Path(directory).glob("*/config.json") if not path.parent.name.startswith(".")]
-    return [Run(path) for path in sorted(found, key=lambda path: (path / "config.json").stat().st_mtime_ns)]
+    if Path(folder).is_file():
+        raise RunError(f"{folder} must be a directory of runs, got a file")
+    found = [path.parent for path in Path(folder).glob(f"*/{SETTINGS}") if not path.parent.name.startswith(".")]
+    return [Run(path) for path in sorted(found, key=lambda path: (path / SETTINGS).stat().st_mtime_ns)]
 
 
-def find_run(name: str, directory: str | Path = "runs") -> Run:
-    """The run of that name or path, or the only one whose name starts with it."""
+def find_run(name: str, folder: str | Path = "runs") -> Run:
+    """The run of that name or path, or the only one whose name starts with it or whose hash does."""
     if not name:
         raise RunError("the name of a run must not be empty, got ''")
-    for path in (Path(directory) / name, Path(name)):
-        if (path / "config.json").exists():
+    for path in (Path(folder) / name, Path(name)):
+        if (path / SETTINGS).exists():
             return Run(path)
-    matches = [run for run in load_runs(directory) if run.name.startswith(name)]
+    runs = load_runs(folder)
+    matches = [run for run in runs if run.name.startswith(name) or run.name.rpartition("-")[2].startswith(name)]
     if len(matches) == 1:
         return matches[0]
     if matches:
         listed = ", ".join(run.name for run in matches[:LISTED]) + (", ..." if len(matches) > LISTED else "")
-        raise RunError(f"{len(matches)} runs start with {name!r} in {directory}: {listed}")
-    near = closest(name, [run.name for run in load_runs(directory)])
-    raise RunError(f"there is no run {name!r} in {directory}{near}")
+        raise RunError(f"{len(matches)} runs start with {name!r} in {folder}: {listed}")
+    raise RunError(f"there is no run {name!r} in {folder}{closest(name, [run.name for run in runs])}")
+
+
+def readable_runs(runs: Iterable[Run]) -> tuple[list[Run], list[str]]:
+    """The runs whose settings and evaluations can be read, and a line about each other one."""
+    kept: list[Run] = []
+    lost: list[str] = []
+    for run in runs:
+        try:
+            _ = run.settings, run.environment, run.status, run.crossing()
+            if run.done and not run.rows:
+                raise RunError(f"{run.path / METRICS} is empty")
+            kept.append(run)
+        except (RunError, ValueError, TypeError, KeyError, AttributeError, OSError) as error:
+            lost.append(f"{run.name} is left out: {error or type(error).__name__}")
+    return kept, lost

@@ -1,8 +1,9 @@
-"""Files and directories that appear whole or not at all."""
+"""Files and directories that appear whole or not at all. Errors of the storage name the path."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -12,11 +13,22 @@ from pathlib import Path
 from typing import Any
 
 
+@contextlib.contextmanager
+def naming(path: Path) -> Generator[None]:
+    """Let an OSError say which file it is about: a failed write or sync does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file that is never seen half-written: write a draft beside it, sync it, rename it."""
     draft = path.with_name(f".{path.name}.new")
     try:
-        with draft.open("wb") as file:
+        with naming(path), draft.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -40,15 +52,28 @@ def new_directory(path: Path) -> Generator[Path]:
         raise
 
 
+def to_json_bytes(data: dict[str, Any]) -> bytes:
+    return (json.dumps(data, indent=1, allow_nan=False) + "\n").encode()
+
+
 def write_json(path: Path, data: dict[str, Any]) -> None:
-    write_atomically(path, (json.dumps(data, indent=1, allow_nan=False) + "\n").encode())
+    write_atomically(path, to_json_bytes(data))
 
 
 def read_json(path: Path) -> dict[str, Any]:
+    return parse_json(path.read_bytes())
+
+
+def parse_json(content: bytes) -> dict[str, Any]:
+    """A JSON object; ValueError if it is not one."""
     try:
-        data = json.loads(path.read_bytes())
+        data = json.loads(content)
     except ValueError as error:
         raise ValueError(f"not JSON: {error}") from error
     if not isinstance(data, dict):
         raise ValueError("not a JSON object")
     return data
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,14 +1,12 @@
 """Curves over evaluated steps, and the step at which one crosses a level.
 
-A crossing lies in the interval (after, step]: the curve is known only where it was evaluated. A curve that never
-crosses is censored: it is known only to take longer than `after` steps.
+A crossing is an interval (after, step]: the curve is known only at evaluated steps. A curve that never crosses is
+censored: it takes longer than `after` steps.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
-import lzma
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -16,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 if TYPE_CHECKING:
     from grokfast.lab.tasks.base import Measure
 
-Kind = Literal["first", "stable", "train"]
-COUNTS = ("step", "samples")  # packed as differences
+Kind = Literal["first", "held", "stable", "train"]
+HOLD = 3  # further evaluations in a row at which a level must be reached to count as held
+COUNTS = ("step", "samples")
 LONGEST = 2**53  # a count beyond this is damage
 
 
@@ -59,6 +58,16 @@ def first_crossing(steps: Sequence[int], reached: Sequence[bool]) -> Crossing:
     Crossing(after=10, step=20)
     """
     return _crossing_at(steps, next((i for i, yes in enumerate(reached) if yes), None))
+
+
+def held_crossing(steps: Sequence[int], reached: Sequence[bool], hold: int = HOLD) -> Crossing:
+    """The first evaluated step where the level is reached and held at `hold` further evaluations in a row.
+
+    >>> held_crossing([10, 20, 30, 40], [True, False, True, True], 1)
+    Crossing(after=20, step=30)
+    """
+    held = (i for i in range(len(steps) - hold) if all(reached[i : i + hold + 1]))
+    return _crossing_at(steps, next(held, None))
 
 
 def stable_crossing(steps: Sequence[int], reached: Sequence[bool]) -> Crossing:
@@ -105,7 +114,7 @@ def best(rows: Sequence[Row], measure: Measure) -> Best | None:
 
 
 def crossings(rows: Sequence[Row], level: float, measure: Measure) -> dict[Kind, Crossing]:
-    """First and stable crossings of a level by the validation curve, and the first by the training curve."""
+    """Crossings of a level by the validation curve, and the first one by the training curve."""
     steps, reached = [row.step for row in rows], reaches(rows, level, measure)
     if measure == "loss":
         learnt = [row.train_loss <= level for row in rows]
@@ -113,6 +122,7 @@ def crossings(rows: Sequence[Row], level: float, measure: Measure) -> dict[Kind,
         learnt = [row.train_accuracy is not None and row.train_accuracy >= level for row in rows]
     return {
         "first": first_crossing(steps, reached),
+        "held": held_crossing(steps, reached),
         "stable": stable_crossing(steps, reached),
         "train": first_crossing(steps, learnt),
     }
@@ -139,25 +149,6 @@ def row_from_plain(values: dict[str, Any]) -> Row:
         raise ValueError(f"the values of step {row.step} must be numbers")
     numbers = ("train_loss", "val_loss", "weight_norm", "grad_norm")
     return row._replace(**{name: math.nan for name in numbers if getattr(row, name) is None})
-
-
-# Packed ---------------------------------------------------------------------------------------------------------------
-
-
-def pack_rows(rows: Sequence[Row], digits: int) -> bytes:
-    """Evaluations for an archive: column by column, with rounded floats. A quarter of the size of packed lines."""
-    columns = {name: list(values) for name, values in zip(Row._fields, zip(*rows, strict=True), strict=False)}
-    for name in COUNTS:
-        columns[name] = [b - a for a, b in itertools.pairwise([0, *columns.get(name, [])])]
-    plain = {name: [finite(shorten(value, digits)) for value in values] for name, values in columns.items()}
-    return lzma.compress(json.dumps(plain, allow_nan=False, separators=(",", ":")).encode())
-
-
-def unpack_rows(data: bytes) -> list[Row]:
-    columns = json.loads(lzma.decompress(data))
-    columns |= {name: list(itertools.accumulate(columns[name])) for name in COUNTS}
-    lines = zip(*columns.values(), strict=True)
-    return [row_from_plain(dict(zip(columns, line, strict=True))) for line in lines]
 
 
 def shorten(value: Any, digits: int) -> Any:

@@ -5,7 +5,7 @@
     gradients.f32        for each step their gradients before and after the filter
 
 A kill loses nothing: a resumed run takes later snapshots again, bit for bit the same, and cuts the gradients back to
-the checkpoint it starts from. Each checkpoint seals what was recorded so far.
+the checkpoint it starts from.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from grokfast.lab.runs.directory import Run, RunError
-from grokfast.lab.runs.files import read_json, write_atomically, write_json
-from grokfast.lab.runs.writer import GRADIENTS, SNAPSHOTS, to_bytes
+from grokfast.lab.runs.files import naming, read_json, write_atomically, write_json
+from grokfast.lab.runs.writer import to_bytes
 
+GRADIENTS, SNAPSHOTS = "gradients.f32", "snapshots"
 BUFFERED = 2000  # samples of the gradients in memory
 OVERFIT_STEP = 500  # the paper's state B: the training data is learnt, nothing generalises yet
 
@@ -53,16 +54,27 @@ def load_snapshots(run: Run) -> Iterator[tuple[int, dict[str, Tensor]]]:
         raise RunError(f"{run.name} kept no weights: train it with --snapshots")
     for path in paths:
         yield int(path.stem), load_weights(path)
-    if run.status == "complete" and (last := run.rows[-1].step) != int(paths[-1].stem):
+    if run.done and (last := run.rows[-1].step) != int(paths[-1].stem):
         yield last, run.weights()
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
     try:
-        return torch.load(path, weights_only=True, map_location="cpu")
-    except (RuntimeError, EOFError, ValueError, OSError, pickle.UnpicklingError) as error:
+        return parse_weights(path.read_bytes(), path)
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def parse_weights(content: bytes, path: Path) -> dict[str, Tensor]:
+    """The weights in the content of a file; no code in it is run."""
+    try:
+        found: Any = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
+    except (RuntimeError, EOFError, ValueError, OSError, KeyError, IndexError, pickle.UnpicklingError) as error:
         reason = " ".join(str(error).split())
         raise RunError(f"{path} is damaged: {reason:.80}") from error
+    if not isinstance(found, dict) or not all(isinstance(part, Tensor) for part in found.values()):  # type: ignore[reportUnknown]
+        raise RunError(f"{path} is damaged: it holds no weights")
+    return found  # type: ignore[reportUnknown]
 
 
 class Sampled(NamedTuple):
@@ -111,9 +123,10 @@ class GradientTap:
 
     def flush(self) -> None:
         if self._rows:
-            self._file.write(torch.stack(self._rows).numpy().tobytes())
-            self._file.flush()
-            os.fsync(self._file.fileno())  # a checkpoint that follows must find it
+            with naming(Path(self._file.name)):
+                self._file.write(torch.stack(self._rows).numpy().tobytes())
+                self._file.flush()
+                os.fsync(self._file.fileno())  # a checkpoint that follows must find it
             self._rows.clear()
 
     def close(self) -> None:
@@ -127,6 +140,12 @@ def choose(model: nn.Module, count: int, seed: int) -> list[tuple[str, nn.Parame
     each = max(1, count // len(named))
     places = [torch.randperm(p.numel(), generator=generator)[:each].sort().values for _, p in named]
     return [(name, p, index.to(p.device)) for (name, p), index in zip(named, places, strict=True)]
+
+
+def recorded_bytes(run: Run) -> int:
+    """How much disk the snapshots and gradients of a run take."""
+    files = [*(run.path / SNAPSHOTS).glob("*.pt"), run.path / GRADIENTS]
+    return sum(path.stat().st_size for path in files if path.exists())
 
 
 def has_gradients(run: Run) -> bool:

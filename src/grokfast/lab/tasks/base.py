@@ -21,13 +21,17 @@ Measure = Literal["accuracy", "loss"]
 Built = TypeVar("Built")
 
 
-def setting(default: Any, help: str, *, learning: bool = False) -> Any:
+def setting(default: Any, help: str, *, within: str | None = None, learning: bool = False) -> Any:
     """A field of a configuration, with its line of help for the command line.
 
-    `learning` marks a way to learn the same problem, which sweeps may compare; the other fields of a task make another
-    problem. A field called `fast` or `compile` changes how a task is computed, not what.
+    Args:
+        default: the usual value.
+        help: a few words for the help.
+        within: the interval of allowed numbers, for example "[0, 1)"; checked before anything is trained.
+        learning: marks a way to learn the same problem, which sweeps may compare. The other fields of a task make
+            another problem. A field called `fast` or `compile` changes how a task is computed, not what.
     """
-    return dataclasses.field(default=default, metadata={"help": help, "learning": learning})
+    return dataclasses.field(default=default, metadata={"help": help, "within": within, "learning": learning})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,14 +129,6 @@ class Evaluation(NamedTuple):
     loss: float
     accuracy: float | None  # None where answers are numbers, not classes
     more: Mapping[str, float] | None = None  # whatever else the task measures
-
-
-class Batch(Protocol):
-    """Some examples. The loop asks how many there are and, where several ranks train, for a slice of them."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, part: slice, /) -> Any: ...
 
 
 class Task(Protocol):

@@ -4,14 +4,51 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from grokfast.lab.tasks.base import Evaluation
+from grokfast.lab.tasks.data import DataError, digest
 
 MEMBERS = ("model", "data", "epoch_steps", "next_batch", "loss", "evaluate", "state_dict", "load_state_dict")
+
+
+def probe(task: Any) -> dict[str, Any]:
+    """What a new task begins with: its first batch, the loss of it, and the first evaluation. The task is used up."""
+    batch = task.next_batch()
+    measured = task.evaluate("val")
+    return {
+        "batch": digest(*tensor_bytes(batch)),
+        "first_loss": loss_of(task, batch),
+        "first_val_loss": float(measured.loss),
+        "first_val_accuracy": measured.accuracy,
+    }
+
+
+def tensor_bytes(batch: Any) -> Iterator[bytes]:
+    """The content of all tensors in a batch: itself, or its parts, fields or attributes."""
+    if isinstance(batch, Tensor):
+        yield batch.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+    elif isinstance(batch, Mapping):
+        yield from tensor_bytes(list(batch.values()))  # type: ignore[reportUnknown]
+    elif isinstance(batch, tuple | list):
+        for part in batch:  # type: ignore[reportUnknown]
+            yield from tensor_bytes(part)
+    elif hasattr(batch, "__dict__"):
+        yield from tensor_bytes(list(vars(batch).values()))
+
+
+def check_same_probe(task: Any, first: dict[str, Any], again: dict[str, Any], promise: str = "") -> None:
+    """Raise DataError unless two new tasks of the same settings begin alike, up to rounding."""
+    for name, value in first.items():
+        other = again.get(name)
+        close = isinstance(value, float | int) and isinstance(other, float | int)
+        if value != other and not (close and (math.isclose(value, other, rel_tol=1e-3) or math.isnan(value))):
+            what = f"must have {promise}" if promise else "has other data than when this run was begun"
+            raise DataError(f"the task {type(task).__name__} {what}: {name} is {value}, then {other}")
 
 
 def check_contract(task: Any) -> None:
@@ -47,7 +84,10 @@ def check_loss(task: Any) -> None:
     loss, correct = found
     demand(isinstance(loss, Tensor) and loss.ndim == 0 and loss.requires_grad, task, "a loss with a gradient", loss)
     demand(is_count(correct, len(batch)), task, f"a whole number of correct answers in [0, {len(batch)}]", correct)
+    before = [p.detach().clone() for p in task.model.parameters()]
     measured = task.evaluate("val")
+    same = all(map(torch.equal, before, task.model.parameters()))
+    demand(same, task, "an evaluate that leaves the weights as they are", "other weights")
     demand(isinstance(measured, Evaluation), task, "an evaluate that gives an Evaluation", measured)
     demand(isinstance(measured.loss, float | int), task, "a plain number as the loss of an evaluation", measured.loss)
     share = measured.accuracy is None or (isinstance(measured.accuracy, float | int) and 0 <= measured.accuracy <= 1)
@@ -71,9 +111,13 @@ def check_continues(task: Any, state: dict[str, Any]) -> None:
 
 
 def next_loss(task: Any, state: dict[str, Any]) -> float:
-    """The loss of the batch after a state. What a model draws from the global stream, for dropout say, is the same."""
+    """The loss of the batch after a state."""
     task.load_state_dict(state)
-    batch = task.next_batch()
+    return loss_of(task, task.next_batch())
+
+
+def loss_of(task: Any, batch: Any) -> float:
+    """The loss of a batch. What a model draws from the global stream, for dropout say, is the same every time."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
         return float(task.loss(batch)[0].detach())

@@ -6,23 +6,20 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn.utils import clip_grad_norm_, get_total_norm
 
 import grokfast
-from grokfast.lab.config import RunConfig
-from grokfast.lab.runs.metrics import Row, best, crossings, reaches
+from grokfast.lab.runs.metrics import Row, best, crossings, held_crossing, reaches
 from grokfast.lab.runs.recording import GradientTap, save_snapshot, snapshot_steps
 from grokfast.lab.runs.writer import Writer
+from grokfast.lab.settings import Settings, filter_of, optim_of
 from grokfast.lab.tasks.base import Task
-from grokfast.lab.training import parallel, rivals
+from grokfast.lab.training import optim
 from grokfast.lab.training.machine import peak_memory_bytes
-from grokfast.lab.training.optimizers import attach_filter, filter_metrics, make_optimizers, make_trigger, switch
-
-TOGETHER = 32  # steps between checks where several ranks must agree
 
 
 @dataclass(frozen=True)
@@ -36,72 +33,62 @@ class Watcher:
     interrupted: Callable[[], bool] = lambda: False
 
 
-def run_loop(config: RunConfig, task: Task, writer: Writer | None, watcher: Watcher) -> bool:
-    """Train from the last checkpoint to the end; False if the watcher stopped it before."""
-    loop = Loop(config, task, writer, watcher)
-    try:
-        return loop.run()
-    finally:
-        if loop.tap is not None:
-            loop.tap.close()
-
-
 class Loop:
-    """One run in memory: task, optimizers, filter and progress. On ranks that do not write there is no writer."""
+    """One run in memory: task, optimizers, filter and progress."""
 
-    def __init__(self, config: RunConfig, task: Task, writer: Writer | None, watcher: Watcher) -> None:
-        self.config, self.task, self.writer, self.watcher = config, task, writer, watcher
+    def __init__(self, settings: Settings, task: Task, writer: Writer, watcher: Watcher) -> None:
+        self.settings, self.task, self.writer, self.watcher = settings, task, writer, watcher
+        self.optim = optim_of(settings)
         self.params = [p for p in self.task.model.parameters() if p.requires_grad]
-        self.optimizers = make_optimizers(self.task.model, config.optim)
+        self.optimizers = optim.make_optimizers(self.task.model, self.optim)
         self.full_rates = [group["lr"] for optimizer in self.optimizers for group in optimizer.param_groups]
-        self.handles, trigger = attach_filter(self.optimizers, config)
-        self.saturated = make_trigger()  # for the late decay
+        self.handles, trigger = optim.attach_filter(self.optimizers, filter_of(settings), settings["two_stage"])
+        self.saturated = optim.make_trigger()  # for the late decay
         self.triggers = [self.saturated, *([] if trigger is None else [trigger])]
-        self.equalised = rivals.mlp_matrices(task.model) if config.optim.equal_grad else []
-        self.clipped = rivals.clipped_matrices(task.model) if config.optim.row_norm else []
+        self.equalised = optim.mlp_matrices(task.model) if self.optim.equal_grad else []
+        self.clipped = optim.clipped_matrices(task.model) if self.optim.row_norm else []
+        self.averages: list[Tensor] = []  # of the weights, from the first step on
         self.step, self.samples, self.seconds = 0, 0, 0.0
         self._begin_interval()
-        checkpoint, self.rows = parallel.from_leader(writer and partial(writer.resume, watcher.on_warning))
+        checkpoint = writer.load_checkpoint(watcher.on_warning)
+        self.rows = list(writer.run.rows)
         if checkpoint is not None:
             self._restore(checkpoint)
-        elif config.optim.row_norm:
-            rivals.set_row_norms(self.clipped, config.optim.row_norm)
-        switch(self.optimizers, "train")
-        loop, self.snapshots, self.tap = config.loop, set[int](), None
-        if writer is not None and loop.snapshots:
-            self.snapshots = set(snapshot_steps(loop.snapshots, loop.steps))
-        if writer is not None and loop.gradients:
-            sampled = {"count": loop.gradients, "seed": loop.seed, "step": self.step}
-            self.tap = GradientTap(writer.run.path, task.model, **sampled)
+        elif self.optim.row_norm:
+            optim.set_row_norms(self.clipped, self.optim.row_norm)
+        optim.switch(self.optimizers, "train")
+        kept, sampled = settings["snapshots"], settings["gradients"]
+        self.snapshots = set(snapshot_steps(kept, settings["steps"])) if kept else set[int]()
+        self.tap: GradientTap | None = None
+        if sampled:
+            where = {"seed": settings["seed"], "step": self.step}
+            self.tap = GradientTap(writer.run.path, task.model, count=sampled, **where)
 
     def run(self) -> bool:
         """Train to `until` or to the end of the budget; False if asked to stop before."""
         self._saved = time.perf_counter()
         self._began = self._saved - self.seconds
         self._keep_weights()
-        for due in evaluation_steps(self.config, self.task.epoch_steps, self.step):
+        for due in evaluation_steps(self.settings, self.task.epoch_steps, self.step):
             row = self._train_to(due)
             if row is None:
                 return False
-            switch(self.optimizers, "train")
             if self.tap is not None:
                 self.tap.flush()
             self.seconds = time.perf_counter() - self._began
             row = row._replace(seconds=self.seconds)
             self.rows.append(row)
-            if self.writer is not None:
-                self.writer.append(row)
+            self.writer.append(row)
             self.watcher.on_row(row)
-            if parallel.from_leader(lambda: finished(self.config, self.rows)):
+            if finished(self.settings, self.rows):
                 break
-            stop = parallel.any_rank(self.watcher.should_stop() or self.watcher.interrupted())
+            stop = self.watcher.should_stop() or self.watcher.interrupted()
             if stop or self._is_save_due():
                 self._save()
             if stop:
                 return False
-        if self.writer is not None:
-            switch(self.optimizers, "eval")
-            self.writer.finish(self.task.model.state_dict(), summarize(self.config, self.rows, self.handles))
+        self._show_evaluated()
+        self.writer.finish(self.task.model.state_dict(), summarize(self.settings, self.rows, self.handles))
         return True
 
     def _train_to(self, due: int) -> Row | None:
@@ -110,25 +97,24 @@ class Loop:
         while self.step < due:
             lr = self._set_learning_rate(self.step)
             batch = self.task.next_batch()
-            mine = parallel.share(batch)
-            if len(mine):
-                loss, correct = self.task.loss(mine)
-                loss.backward()
-                self.loss_sum += loss.detach() * len(mine)
-                self.correct_sum += 0 if correct is None else correct
-            parallel.sum_gradients(self.params, len(mine) / len(batch))
+            loss, correct = self.task.loss(batch)
+            loss.backward()
+            self.loss_sum += loss.detach() * len(batch)
+            self.correct_sum += 0 if correct is None else correct
+            self.pending += len(batch)
             self._change_gradients()
-            if self.config.optim.clip_norm:
-                clip_grad_norm_(self.params, self.config.optim.clip_norm)
             self.step += 1
             if self.step == due:
                 grad_norm = get_total_norm([p.grad for p in self.params if p.grad is not None])
             self._update(measured=self.step == due)
-            self.pending += len(batch)
-            if self.step < due and self._look():
-                return None
+            if self.step < due:
+                stop = self.watcher.interrupted()
+                if stop or self._is_save_due():
+                    self._save()
+                if stop:
+                    return None
         self.samples += self.pending
-        loss, accuracy = (float(parallel.total(part)) / self.pending for part in (self.loss_sum, self.correct_sum))
+        loss, accuracy = float(self.loss_sum) / self.pending, float(self.correct_sum) / self.pending
         self._begin_interval()
         return self._evaluate(loss, accuracy, float(grad_norm), lr)
 
@@ -138,68 +124,70 @@ class Loop:
         self.pending = 0
         self.loss_sum, self.correct_sum = torch.zeros((), device=device), torch.zeros((), device=device)
 
-    def _look(self) -> bool:
-        """Between evaluations: save a checkpoint if one is due, or if the run is interrupted, which is returned."""
-        stop, save = self.watcher.interrupted(), self._is_save_due()
-        if parallel.ranks() > 1:
-            if self.step % TOGETHER:
-                return False
-            stop, save = parallel.any_rank(stop), parallel.any_rank(save)
-        if stop or save:
-            self._save()
-        return stop
-
-    def _is_save_due(self) -> bool:
-        return time.perf_counter() - self._saved >= self.config.loop.checkpoint_seconds
-
-    def _save(self) -> None:
-        """Write a checkpoint. Inside an interval all ranks must call this: their sums are added up."""
-        self.seconds = time.perf_counter() - self._began
-        state = self._state()
-        if self.writer is not None:
-            if self.tap is not None:
-                self.tap.flush()
-            self.writer.save_checkpoint(self.step, state)
-        self._saved = time.perf_counter()
-
     def _change_gradients(self) -> None:
-        """Apply the rival methods that change gradients."""
-        optim = self.config.optim
-        if optim.late_decay and self.saturated.fired:
-            rivals.add_decay(self.params, optim.late_decay)
-        if optim.perp_grad:
-            rivals.project_gradients(self.params)
-        rivals.equalise_gradients(self.equalised)
+        """Apply the rival methods that change gradients, then clip."""
+        if self.optim.late_decay and self.saturated.fired:
+            optim.add_decay(self.params, self.optim.late_decay)
+        if self.optim.perp_grad:
+            optim.project_gradients(self.params)
+        optim.equalise_gradients(self.equalised)
+        if self.optim.clip_norm:
+            clip_grad_norm_(self.params, self.optim.clip_norm)
 
     def _update(self, *, measured: bool) -> None:
-        """Let the optimizers step, with the filter inside, and record what configuration and watcher ask for."""
+        """Let the optimizers step, with the filter inside, and record what settings and watcher ask for."""
         if self.tap is not None:
             self.tap.take()
         for optimizer in self.optimizers:
             optimizer.step()
-        if self.config.optim.row_norm:
-            rivals.clip_rows(self.clipped, self.config.optim.row_norm)
+        if self.optim.row_norm:
+            optim.clip_rows(self.clipped, self.optim.row_norm)
         if self.tap is not None:
             self.tap.take()
         if measured and self.handles and self.watcher.on_metrics is not None:
-            self.watcher.on_metrics(self.step, filter_metrics(self.handles))  # needs the gradients
+            self.watcher.on_metrics(self.step, optim.filter_metrics(self.handles))  # needs the gradients
         for optimizer in self.optimizers:
             optimizer.zero_grad()
+        if self.optim.average is not None:
+            self._average(self.optim.average)
         self._keep_weights()
 
+    @torch.no_grad()
+    def _average(self, decay: float) -> None:
+        """average <- decay average + (1 - decay) weights. The first weights begin it: zeros would damp it."""
+        if not self.averages:
+            self.averages = [p.detach().clone() for p in self.params]
+        for average, p in zip(self.averages, self.params, strict=True):
+            average.lerp_(p, 1 - decay)
+
+    def _show_evaluated(self) -> None:
+        """Put the weights into the model that are evaluated and kept, which may be averages."""
+        optim.switch(self.optimizers, "eval")
+        self._swap_averages()
+
+    def _show_trained(self) -> None:
+        self._swap_averages()
+        optim.switch(self.optimizers, "train")
+
+    @torch.no_grad()
+    def _swap_averages(self) -> None:
+        for i, average in enumerate(self.averages):
+            self.averages[i] = self.params[i].detach().clone()
+            self.params[i].copy_(average)
+
     def _keep_weights(self) -> None:
-        if self.writer is not None and self.step in self.snapshots:
-            switch(self.optimizers, "eval")
+        if self.step in self.snapshots:
+            self._show_evaluated()
             save_snapshot(self.writer.run.path, self.step, self.task.model)
-            switch(self.optimizers, "train")
+            self._show_trained()
 
     def _evaluate(self, train_loss: float, train_accuracy: float, grad_norm: float, lr: float) -> Row:
-        switch(self.optimizers, "eval")
+        self._show_evaluated()
         val = self.task.evaluate("val")
         for trigger in self.triggers:
             trigger.observe(train_accuracy)
         slow = [part for handle in self.handles for p in handle.state if (part := handle.slow(p)) is not None]
-        return Row(
+        row = Row(
             step=self.step,
             train_loss=train_loss,
             train_accuracy=None if val.accuracy is None else train_accuracy,
@@ -213,20 +201,28 @@ class Loop:
             seconds=0.0,
             more=val.more,
         )
+        self._show_trained()
+        return row
 
     def _set_learning_rate(self, updates: int) -> float:
         """Linear warm-up: 0 at the first update, k/n of the full rate after k of n."""
-        optim = self.config.optim
-        warm = min(1.0, updates / optim.warmup_steps) if optim.warmup_steps else 1.0
+        warm = min(1.0, updates / self.optim.warmup_steps) if self.optim.warmup_steps else 1.0
         groups = (group for optimizer in self.optimizers for group in optimizer.param_groups)
         for group, full in zip(groups, self.full_rates, strict=True):
             group["lr"] = full * warm
-        return optim.lr * warm
+        return self.optim.lr * warm
 
-    def _state(self) -> dict[str, Any]:
-        parts = self.loss_sum, self.correct_sum
-        sums = [parallel.total(part.clone()) if self.pending else part for part in parts]
-        return {
+    # Checkpoints ------------------------------------------------------------------------------------------------------
+
+    def _is_save_due(self) -> bool:
+        return time.perf_counter() - self._saved >= self.settings["checkpoint_seconds"]
+
+    def _save(self) -> None:
+        """Write a checkpoint."""
+        self.seconds = time.perf_counter() - self._began
+        if self.tap is not None:
+            self.tap.flush()
+        state = {
             "step": self.step,
             "samples": self.samples,
             "seconds": self.seconds,
@@ -234,8 +230,11 @@ class Loop:
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "task": self.task.state_dict(),
             "saturated": self.saturated.streak,
-            "interval": (self.pending, *sums),
+            "interval": (self.pending, self.loss_sum, self.correct_sum),
+            "averages": self.averages,
         }
+        self.writer.save_checkpoint(self.step, state)
+        self._saved = time.perf_counter()
 
     def _restore(self, state: dict[str, Any]) -> None:
         self.step, self.samples, self.seconds = state["step"], state["samples"], state["seconds"]
@@ -243,48 +242,51 @@ class Loop:
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         self.task.load_state_dict(state["task"])
-        self.saturated.streak = state.get("saturated", 0)  # version 0.1 knew no late decay
-        if "interval" in state:  # older checkpoints were written at evaluations only
-            self.pending, *sums = state["interval"]
-            if self.writer is not None:  # on one rank only: the sums are over all ranks
-                self.loss_sum, self.correct_sum = (part.to(self.params[0].device) for part in sums)
+        self.saturated.streak = state["saturated"]
+        device = self.params[0].device
+        self.pending, *sums = state["interval"]
+        self.loss_sum, self.correct_sum = (part.to(device) for part in sums)
+        self.averages = [part.to(device) for part in state["averages"]]
 
 
-def evaluation_steps(config: RunConfig, epoch_steps: int, done: int) -> Iterator[int]:
+def evaluation_steps(settings: Settings, epoch_steps: int, done: int) -> Iterator[int]:
     """The steps still to come at which the run is evaluated; the last one of the budget always is."""
-    budget = config.loop.steps
-    if config.loop.eval_log is None:
-        every = config.loop.eval_every or epoch_steps
+    budget, per_decade = settings["steps"], settings["eval_log"]
+    if per_decade is None:
+        every = settings["eval_every"] or epoch_steps
         yield from range(done + every - done % every, budget, every)  # not a set: a budget may be a trillion steps
         grid = set[int]()
     else:
-        per_decade = config.loop.eval_log
         points = math.ceil(per_decade * math.log10(budget)) + 1
         grid = {round(10 ** (i / per_decade)) for i in range(points)}
     yield from sorted(step for step in {*grid, budget} if done < step <= budget)
 
 
-def finished(config: RunConfig, rows: list[Row]) -> bool:
-    """Whether `until` was reached and `extra_steps` have passed since, or the loss is not finite any more."""
+def finished(settings: Settings, rows: list[Row]) -> bool:
+    """Whether `until` was reached and held and `extra_steps` have passed since, or the loss is not finite any more."""
     if not math.isfinite(rows[-1].train_loss):
         return True
-    until = config.loop.until
-    reached = [] if until is None else reaches(rows, until, config.task.measure)
-    return True in reached and rows[-1].step >= rows[reached.index(True)].step + config.loop.extra_steps
+    until = settings["until"]
+    if until is None:
+        return False
+    reached = reaches(rows, until, settings["measure"])
+    first = held_crossing([row.step for row in rows], reached, settings["hold"]).step
+    return first is not None and rows[-1].step >= first + settings["extra_steps"]
 
 
-def summarize(config: RunConfig, rows: list[Row], handles: list[grokfast.Attachment]) -> dict[str, Any]:
+def summarize(settings: Settings, rows: list[Row], handles: list[grokfast.Attachment]) -> dict[str, Any]:
     """The results of a run, as plain data."""
-    last, measure = rows[-1], config.task.measure
+    last, measure, until = rows[-1], settings["measure"], settings["until"]
+    level = settings["level"] if until is None else until
     accuracy, loss = best(rows, "accuracy"), best(rows, "loss")
     return {
         "steps": last.step,
+        "samples": last.samples,
         "seconds": last.seconds,
         "steps_per_second": last.step / last.seconds if last.seconds else None,
-        "samples": last.samples,
         "measure": measure,
-        "level": config.level,
-        "crossings": {name: crossing._asdict() for name, crossing in crossings(rows, config.level, measure).items()},
+        "level": level,
+        "crossings": {name: crossing._asdict() for name, crossing in crossings(rows, level, measure).items()},
         "final_train_accuracy": last.train_accuracy,
         "final_val_accuracy": last.val_accuracy,
         "final_val_loss": last.val_loss if math.isfinite(last.val_loss) else None,

@@ -1,24 +1,37 @@
-"""The machine that trains a run: everything else that its numbers may depend on, and the memory it takes."""
+"""The machine that trains a run: what its numbers may depend on, its memory, its signals and its warnings."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import gc
+import math
 import os
 import platform
+import signal
 import subprocess
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import grokfast
-from grokfast.lab.training.parallel import ranks
+from grokfast.lab.filters import describe
+from grokfast.lab.settings import Settings, filter_of
+from grokfast.lab.tasks.base import Size
+
+GIGABYTE = 1e9
+COPIES = 4  # of the weights: themselves, their gradients, and the two averages of the Adam family
+WORD = 4  # bytes of a weight
+# Schedulers end a job with SIGTERM, and a terminal that is closed sends SIGHUP. Windows has no SIGHUP.
+STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
-def describe_machine(command: list[str] | None, data: str | None) -> dict[str, Any]:
-    """Versions, hardware, commit, the command, and the checksum of the data."""
+def describe_machine(command: list[str] | None, data: Any) -> dict[str, Any]:
+    """Versions, hardware, commit, the command, and what identifies the data."""
     return {
         "grokfast": grokfast.__version__,
         "torch": torch.__version__,
@@ -27,7 +40,6 @@ def describe_machine(command: list[str] | None, data: str | None) -> dict[str, A
         "processor": processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "processes": ranks(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "commit": commit(),
         "command": command,
@@ -88,3 +100,112 @@ def forget_peak_memory() -> None:
         torch.cuda.reset_peak_memory_stats()
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # Linux: resets VmHWM
+
+
+# Memory ---------------------------------------------------------------------------------------------------------------
+
+
+def check_memory(settings: Settings, size: Size) -> None:
+    """Raise ValueError where a run of this size needs more memory than there is, or than it was allowed."""
+    filter, limit = filter_of(settings), settings["memory_limit"]
+    weights, state = COPIES * WORD * size.weights, state_bytes(filter, size.weights)
+    needed = weights + state + size.data_bytes
+    allowed = available_bytes(settings["device"]) if limit is None else limit * GIGABYTE
+    if needed <= allowed:
+        return
+    name = "" if filter is None else describe(filter)
+    parts = {f"the filter {name}": state, "weights and optimizer": weights, "data": size.data_bytes}
+    listed = "; ".join(f"{part}: {gigabytes(value)}" for part, value in parts.items() if value >= 0.01 * needed)
+    why = f"memory_limit is {gigabytes(allowed)}" if limit is not None else f"{gigabytes(allowed)} are free"
+    flag = "" if math.isinf(needed) else f": --memory-limit {math.ceil(needed / GIGABYTE)} tries it all the same"
+    raise ValueError(f"this run needs about {gigabytes(needed)} of memory ({listed}), and {why}{flag}")
+
+
+def state_bytes(filter: grokfast.Filter | None, weights: int) -> float:
+    """The state of a filter for this many weights, without making it; inf where no tensor could be that large."""
+    if filter is None or weights == 0:
+        return 0
+    try:
+        made = filter.new_state(torch.empty(weights, device="meta"))
+    except (RuntimeError, TypeError, OverflowError) as error:
+        if "overflow" in str(error).lower():
+            return math.inf
+        return 0  # a filter of the user's own may know real tensors only
+    return sum(tensor.numel() * tensor.element_size() for tensor in made.values())
+
+
+def available_bytes(device: str) -> float:
+    """The free memory of a device; inf where it is unknown."""
+    if device.startswith("cuda"):
+        return torch.cuda.mem_get_info(torch.device(device))[0]
+    found = [math.inf]
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found.append(1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable")))
+    with contextlib.suppress(OSError, ValueError):  # a container may have less than its machine; ValueError: "max"
+        group = Path("/sys/fs/cgroup")
+        found.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    if found == [math.inf]:
+        with contextlib.suppress(AttributeError, ValueError, OSError):
+            found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return min(found)
+
+
+def gigabytes(size: float) -> str:
+    """A size in words.
+
+    >>> gigabytes(171.2e9), gigabytes(1.5e9), gigabytes(3e6)
+    ('171 GB', '1.5 GB', '0.003 GB')
+    """
+    return f"{size / GIGABYTE:,.0f} GB" if size >= 100 * GIGABYTE else f"{size / GIGABYTE:.2g} GB"
+
+
+# Signals and warnings -------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def stop_on_interrupt() -> Generator[Callable[[], bool]]:
+    """Turn the first Ctrl-C, SIGTERM or SIGHUP into a question the loop can ask; a second one acts at once.
+
+    A SIGHUP that is ignored stays ignored, for nohup.
+    """
+    asked = False
+    previous = {number: signal.getsignal(number) for number in STOPPING}
+
+    def ask(signum: int, frame: Any) -> None:
+        nonlocal asked
+        asked = True
+        signal.signal(signum, previous[signal.Signals(signum)])
+
+    heard = [number for number in STOPPING if number == signal.SIGINT or previous[number] != signal.SIG_IGN]
+    for number in heard:
+        signal.signal(number, ask)
+    try:
+        yield lambda: asked
+    finally:
+        for number in heard:
+            signal.signal(number, previous[number])
+
+
+@contextmanager
+def block_interrupts() -> Generator[None]:
+    """Processes started here do not receive Ctrl-C, not even while they import; this process does so afterwards."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def plain_warnings(tell: Callable[[str], None]) -> Generator[None]:
+    """Give each warning to `tell` as one line."""
+    original = warnings.showwarning
+    warnings.showwarning = lambda message, *rest, **more: tell(f"warning: {message}")  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        warnings.showwarning = original

@@ -1,0 +1,137 @@
+"""Train settings to their end, or continue a run: the one way, for scripts, commands, sweeps and duels."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from grokfast.lab.own_code import is_own_code, one_line
+from grokfast.lab.runs.directory import Run
+from grokfast.lab.runs.writer import check_unedited, create_run, open_for_writing
+from grokfast.lab.settings import Settings, check_device, filter_of, name_of, optim_of, task_of
+from grokfast.lab.tasks.base import Task
+from grokfast.lab.tasks.contract import check_contract, check_members, check_same_probe, probe
+from grokfast.lab.tasks.data import check_same_data
+from grokfast.lab.training.loop import Loop, Watcher
+from grokfast.lab.training.machine import check_memory, describe_machine, forget_peak_memory, keep_freed_memory
+from grokfast.lab.training.optim import attach_filter, make_optimizers
+
+
+def train(
+    settings: Settings,
+    folder: str | Path = "runs",
+    watcher: Watcher | None = None,
+    *,
+    command: list[str] | None = None,
+    patience: float = 0.0,
+) -> Run:
+    """Train settings to their end, from the last checkpoint if there is one; a run that is done is left alone.
+
+    Args:
+        settings: complete, as `resolve` gives them. `data_dir` is where the data is now, also for a run that was begun
+            elsewhere.
+        folder: of the run directories.
+        watcher: gets every evaluation and may stop the run: then `Run.done` is False.
+        command: what the user typed, for the record.
+        patience: seconds to wait for another process that still holds the run.
+    """
+    # Before the directory is made: data that cannot be read and values out of range leave nothing behind.
+    task = make_task(settings)
+    run = Run(Path(folder) / name_of(settings))
+    if not run.path.exists():
+        data = rehearse(settings, task)
+        run = create_run(settings, folder, describe_machine(command, data))
+    return continue_run(run, settings, task, watcher, patience)
+
+
+def resume(run: Run, watcher: Watcher | None = None, **changes: Any) -> Run:
+    """Continue a run under its name. Only `data_dir` and `memory_limit` may change. A run that is done stays as it is."""
+    settings = {**run.settings, **{name: value for name, value in changes.items() if value is not None}}
+    return run if run.done else continue_run(run, settings, make_task(settings), watcher)
+
+
+def continue_run(run: Run, settings: Settings, task: Task, watcher: Watcher | None, patience: float = 0.0) -> Run:
+    """Train a run that has a directory, from its last checkpoint. One that was begun with other data is refused."""
+    check_begun_alike(run, settings, task)
+    if run.done:
+        return run
+    with open_for_writing(run, patience=patience) as writer:
+        if run.done:  # by the process that had it while we waited
+            return run
+        forget_peak_memory()
+        loop = Loop(settings, task, writer, watcher or Watcher())
+        try:
+            loop.run()
+        finally:
+            if loop.tap is not None:
+                loop.tap.close()
+    return run
+
+
+def check_begun_alike(run: Run, settings: Settings, task: Task) -> None:
+    """Raise an error if a run was begun with other settings or other data."""
+    begun = run.environment.get("data")
+    if begun is not None and task.data is not None:
+        check_same_data(begun, task.data)
+    if not run.done:
+        check_unedited(run)
+        if isinstance(begun, dict):
+            check_same_probe(task, begun, probe(make_task(settings)))  # another one: to look at a batch uses it up
+
+
+def make_task(settings: Settings) -> Task:
+    """The task of a run, its data read and checked."""
+    config = task_of(settings)
+    size = config.size()
+    check_device(settings["device"])
+    check_memory(settings, size)
+    torch.set_num_threads(settings["threads"])  # now: their number also decides how sums over the data are rounded
+    keep_freed_memory()
+    task = config.make(seed=settings["seed"], device=settings["device"], data_dir=settings["data_dir"])
+    if is_own_code(settings["task"]):
+        check_members(task)
+    if not size.weights:
+        check_memory(settings, size._replace(weights=sum(p.numel() for p in task.model.parameters())))
+    return task
+
+
+def rehearse(settings: Settings, task: Task) -> Any:
+    """Try everything that a run needs once and throw it away, before there is a run; gives what identifies its data.
+
+    A task of the user's own is built twice more: what it promises is tried, and both must have the same data.
+    """
+    data, model = task.data, task.model
+    if is_own_code(settings["task"]):
+        tried = make_task(settings)
+        seen = probe(tried)
+        check_contract(tried)
+        check_same_probe(task, seen, probe(make_task(settings)), "a seed that decides everything random")
+        data, model = seen if data is None else data, tried.model
+    rehearse_step(settings, model)
+    return data
+
+
+def rehearse_step(settings: Settings, model: nn.Module) -> None:
+    """Make the optimizer with its filter; take a step on a copy of the model if one of them is the user's own code."""
+    config, filter = optim_of(settings), filter_of(settings)
+    own = is_own_code(config.optimizer) or (filter is not None and is_own_code(settings["filter"]))
+    model = copy.deepcopy(model) if own else model
+    try:
+        optimizers = make_optimizers(model, config)
+        handles, _ = attach_filter(optimizers, filter, settings["two_stage"])
+        for p in model.parameters() if own else ():
+            p.grad = torch.full_like(p, 1e-3)
+        for optimizer in optimizers if own else ():
+            optimizer.step()
+    except (ValueError, OSError):
+        raise
+    except Exception as error:
+        if not own:
+            raise
+        raise ValueError(f"{config.optimizer} cannot train this model: {one_line(error)}") from error
+    for handle in handles:
+        handle.remove()
