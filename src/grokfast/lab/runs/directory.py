@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from grokfast.lab.own_code import closest
 from grokfast.lab.runs.files import parse_json, read_json, sha256, to_json_bytes
-from grokfast.lab.runs.metrics import Crossing, Kind, Row, crossings, held_crossing, reaches, row_from_plain
+from grokfast.lab.runs.metrics import HOLD, Crossing, Kind, Row, crossings, held_crossing, reaches, row_from_plain
 
 if TYPE_CHECKING:
     import torch
@@ -236,7 +236,8 @@ class Run:
         """Where the run crosses its level, up to its last evaluation."""
         rows = self.rows
         if self._crossings is None or self._crossings[0] != len(rows):
-            self._crossings = len(rows), crossings(rows, self.level, self.measure)
+            hold = self.settings["hold"] or HOLD
+            self._crossings = len(rows), crossings(rows, self.level, self.measure, hold)
         return self._crossings[1][kind]
 
     @property

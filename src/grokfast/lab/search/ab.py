@@ -21,7 +21,7 @@ from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.files import naming
 from grokfast.lab.runs.metrics import Row, finite, row_from_plain
 from grokfast.lab.search.duel import Contest, Duel, Outcome, check_sizes, outcome_of, write_outcome
-from grokfast.lab.search.search import Journal, Progress, begin_in, carry_out, duration, progress_line
+from grokfast.lab.search.search import Journal, Progress, begin_in, carry_out, progress_line
 from grokfast.lab.search.space import Choices, Part, Range, read_varied
 from grokfast.lab.search.workers import Curve, Job, Limits, Tell, distance, leading
 from grokfast.lab.settings import Settings, short_hash
@@ -149,9 +149,7 @@ def ab(
         if not carry_out(contest.advance, lambda: duel.total, pool, pool.watch):
             raise KeyboardInterrupt
         outcome = outcome_of(contest, lambda setting: json.dumps(setting, default=repr))
-        if where is not None:
-            write_outcome(outcome, where)
-    return outcome
+        return outcome if where is None else write_outcome(outcome, where)
 
 
 def read_space(values: Mapping[str, Any]) -> Part:

@@ -21,13 +21,14 @@ import dataclasses
 import io
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from grokfast.lab import stats
-from grokfast.lab.runs.directory import Run, RunError
+from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.files import read_json, sha256, write_atomically, write_json
 from grokfast.lab.runs.metrics import finite
 from grokfast.lab.search.search import (
@@ -42,10 +43,10 @@ from grokfast.lab.search.search import (
     carry_out,
     check_objective,
     check_sweep,
-    duration,
     line_watch,
     more_is_better,
     number_of,
+    time_text,
 )
 from grokfast.lab.search.space import REGIMES, Dimension, Part, edge_of, read_arm, read_varied, reference_of
 from grokfast.lab.search.workers import Job, Limits, Tell, check_engine, count_workers, leading, open_pool
@@ -56,16 +57,25 @@ from grokfast.lab.training.run import make_task, rehearse
 
 STEPS = 3000  # budget of a run, unless the task's own is smaller
 BLOCK, FRESH = 1000, 100  # seeds of one tuning, and where its fresh ones begin
-DUEL, TRIALS, FRESH_RUNS, ARMS, VERDICTS = "duel.json", "trials.csv", "fresh.csv", "arms.csv", "verdicts.json"
+DUEL, TRIALS, FRESH_RUNS, ARMS, FILE = "duel.json", "trials.csv", "fresh.csv", "arms.csv", "verdicts.json"
 VERSION = 1  # of the outcome
 START = 10.0  # seconds until the workers have started
+POWER = 1.43  # (1.96 + 0.84) / 1.96: how much narrower an interval must be to decide four times out of five
 STEADY = 1.25  # seconds are not judged if the time of a step varies by more within an arm
 
-Side = tuple[str, str | None]  # an arm, and the arm whose settings it uses if they are not its own
+Which = tuple[str, str | None]  # an arm, and the arm whose settings it uses if they are not its own
+HEADINGS = {
+    "held": "Steps until the validation measure reaches {level} and holds it",
+    "first": "Steps until the validation measure reaches {level}",
+    "loss": "Validation loss at the end",
+    "best_loss": "Lowest validation loss",
+    "accuracy": "Validation error at the end",
+}
 
 
-def title_of(side: Side) -> str:
-    return side[0] if side[1] is None else f"{side[0]} at the settings of {side[1]}"
+def title_of(arm: str, settings_of: str | None) -> str:
+    """The name of an arm, or of a control."""
+    return arm if settings_of is None else f"{arm} at the settings of {settings_of}"
 
 
 @dataclass(frozen=True)
@@ -104,7 +114,7 @@ class Duel:
         names = list(self.arms)
         return [(name, other) for name in names if (other := reference_of(name, names)) is not None]
 
-    def sides(self) -> list[Side]:
+    def sides(self) -> list[Which]:
         """Everything that is run on fresh seeds: the arms as tuned, then the controls."""
         added = [(name, other) for name, other in self.pairs() if name.startswith(f"{other}+")]
         controls = [side for name, other in added for side in ((other, name), (name, other))]
@@ -199,9 +209,9 @@ class Contest:
     ) -> None:
         self.duel, self._job_of, self._complete, self._journal = duel, job_of, complete, journal
         self.searches: dict[tuple[str, int], Search] = {}
-        self.settings: dict[tuple[Side, int], dict[str, Any]] = {}
-        self.runs: dict[tuple[Side, int, int], Run | str] = {}
-        self._jobs: dict[tuple[Side, int, int], Job] = {}
+        self.settings: dict[tuple[Which, int], dict[str, Any]] = {}
+        self.runs: dict[tuple[Which, int, int], Run | str] = {}
+        self._jobs: dict[tuple[Which, int, int], Job] = {}
 
     def advance(self, ask: Ask) -> bool:
         """Ask for all runs that can be known to be needed; True once none is missing. The first tunings come first."""
@@ -235,7 +245,7 @@ class Contest:
         self.settings[(name, None), k] = {**given, **search.best().setting}
         return True
 
-    def _judge(self, side: Side, k: int, seed: int, ask: Ask) -> bool:
+    def _judge(self, side: Which, k: int, seed: int, ask: Ask) -> bool:
         place = side, k, seed
         if place not in self._jobs:
             self._jobs[place] = self._job_of(side[0], "runs", self.settings[side, k], seed, None)
@@ -243,7 +253,7 @@ class Contest:
             self.runs[place] = run
         return place in self.runs
 
-    def _cross(self, side: Side, k: int) -> bool:
+    def _cross(self, side: Which, k: int) -> bool:
         """The settings of a control, if both arms are tuned: its own, with what the other arm has otherwise."""
         arm, other = side
         if other is None or any(((name, None), k) not in self.settings for name in side if name):
@@ -261,49 +271,100 @@ class Contest:
 # The outcome --------------------------------------------------------------------------------------------------------
 
 
+class Side(NamedTuple):
+    """An arm or a control as a page shows it: the settings of its first tuning, and the numbers of all its runs."""
+
+    name: str
+    setting: dict[str, Any]
+    command: str
+    steps: list[Steps]
+    seconds: list[Steps]
+
+
 class Outcome(NamedTuple):
     """What a duel found, as plain rows. `print(outcome)` says it in words.
 
-    `trials`: a row for each tuning run. `runs`: a row for each run on a fresh seed. `arms`: a row for each arm or
-    control and tuning, with its settings. `verdicts`: a row for each pair and measure.
+    `trials`: a row for each tuning run. `runs`: a row for each run on a fresh seed. `settings`: a row for each arm or
+    control and tuning. `verdicts`: a row for each pair and measure.
     """
 
     duel: dict[str, Any]
     trials: list[dict[str, Any]]
     runs: list[dict[str, Any]]
-    arms: list[dict[str, Any]]
+    settings: list[dict[str, Any]]
     verdicts: list[dict[str, Any]]
+    looks: list[list[int]] = []  # tunings and seeds at each verdict so far
+
+    @property
+    def title(self) -> str:
+        """What is compared, in a few words."""
+        regime = self.duel["regime"]
+        return f"{self.duel['given']['task']} {REGIMES[regime][1] if regime in REGIMES else ''}".strip()
+
+    @property
+    def budget(self) -> str:
+        """How it was compared, in one or two sentences."""
+        given, duel = self.duel["given"], self.duel
+        goal = HEADINGS.get(duel["objective"], f"Final {duel['objective']}").format(level=given.get("until"))
+        tuned = (
+            f"Each arm was tuned {duel['tunings']} times with {duel['trials']} trials of {duel['tuning_seeds']} seed"
+        )
+        looks = "" if len(self.looks) < 2 else f" Tunings or seeds were added after {len(self.looks) - 1} looks."
+        return f"{goal}; runs of at most {given['steps']:,} steps. {tuned}{'s' * (duel['tuning_seeds'] > 1)}.{looks}"
+
+    @property
+    def sentences(self) -> list[str]:
+        """The verdicts in words, those by the measure that was tuned for first; they include the first controls."""
+        first = self.duel["objective"]
+        shown = [row for row in self.verdicts if row["reference_settings_of"] is None]
+        return [row["text"] for row in sorted(shown, key=lambda row: row["by"] != first)]
+
+    @property
+    def arms(self) -> list[Side]:
+        """The arms as tuned, then the controls."""
+        found: list[Side] = []
+        measure = self.duel["objective"]
+        for name in self._names():
+            first = next(row for row in self.settings if (row["arm"], row["settings_of"]) == name)
+            rows = self._runs_of(name)
+            numbers = [[steps_from(row, by) for row in rows] for by in (measure, "seconds")]
+            found.append(Side(title_of(*name), first["setting"], first["command"], *numbers))
+        return found
+
+    def _names(self) -> list[Which]:
+        return list(dict.fromkeys((row["arm"], row["settings_of"]) for row in self.runs))
+
+    def _runs_of(self, name: Which) -> list[dict[str, Any]]:
+        return [row for row in self.runs if (row["arm"], row["settings_of"]) == name and row["error"] is None]
 
     @property
     def failed(self) -> list[str]:
+        """Runs on fresh seeds that failed, with the reason."""
         return [f"{row['arm']}, seed {row['seed']}: {row['error']}" for row in self.runs if row["error"]]
 
     def edges(self) -> list[str]:
         """Settings that were best at an end of their range, in words."""
-        found: dict[tuple[str, str, str], int] = {}
-        for row in self.arms:
-            for name, end in row["edges"].items():
-                key = row["arm"], name, end
-                found[key] = found.get(key, 0) + 1
+        found = Counter((row["arm"], name, end) for row in self.settings for name, end in row["edges"].items())
+        total = self.duel["tunings"]
         return [
-            f"{arm}: the best {name} is at the {end} end of its range in {count} of {self.duel['tunings']} tunings"
+            f"{arm}: the best {name} is at the {end} end of its range in {count} of {total} tunings"
             for (arm, name, end), count in found.items()
         ]
-
-    def __str__(self) -> str:
-        head, *rows = self.table()
-        lines = [f"{row[0]}: " + ", ".join(f"{n} {v}" for n, v in zip(head[1:], row[1:], strict=True)) for row in rows]
-        return "\n".join([*lines, *(verdict["text"] for verdict in self.verdicts), *self.edges()])
 
     def table(self) -> list[list[str]]:
         """The headings and a line for each arm and control: medians over all tunings and seeds."""
         measures = measures_of(self.duel["objective"])
         lines = [["arm", *measures, "reached"]]
-        for side in dict.fromkeys((row["arm"], row["settings_of"]) for row in self.runs):
-            rows = [row for row in self.runs if (row["arm"], row["settings_of"]) == side and row["error"] is None]
-            spreads = [spread_text(stats.spread_of([steps_from(row, name) for row in rows])) for name in measures]
-            lines.append([title_of(side), *spreads, f"{sum(row['reached'] for row in rows)} of {len(rows)}"])
+        for name in self._names():
+            rows = self._runs_of(name)
+            spreads = [spread_text(stats.spread_of([steps_from(row, by) for row in rows])) for by in measures]
+            lines.append([title_of(*name), *spreads, f"{sum(row['reached'] for row in rows)} of {len(rows)}"])
         return lines
+
+    def __str__(self) -> str:
+        head, *rows = self.table()
+        lines = [f"{row[0]}: " + ", ".join(f"{n} {v}" for n, v in zip(head[1:], row[1:], strict=True)) for row in rows]
+        return "\n".join([*lines, *self.sentences, *self.edges()])
 
 
 def spread_text(spread: stats.Spread) -> str:
@@ -337,14 +398,14 @@ def outcome_of(contest: Contest, describe: Callable[[dict[str, Any]], str]) -> O
     trials = [row for (name, k), search in contest.searches.items() for row in trial_rows(name, k, search)]
     runs = [run_row(side, k, seed, run, measures) for (side, k, seed), run in contest.runs.items()]
     runs.sort(key=lambda row: (duel.sides().index((row["arm"], row["settings_of"])), row["tuning"], row["seed"]))
-    arms: list[dict[str, Any]] = []
+    settings: list[dict[str, Any]] = []
     for side in duel.sides():
         for k in range(duel.tunings):
             given, ranges = contest.settings[side, k], duel.arms[side[0]][1]
             tuned = {each.name: given[each.name] for each in ranges}
             ends = {each.name: end for each in ranges if (end := edge_of(each, given[each.name]))}
             setting = tuned if side[1] is None else given
-            arms.append(
+            settings.append(
                 {
                     "arm": side[0],
                     "settings_of": side[1],
@@ -356,7 +417,7 @@ def outcome_of(contest: Contest, describe: Callable[[dict[str, Any]], str]) -> O
             )
     sizes = {"tunings": duel.tunings, "seeds": duel.seeds}
     shared = {**duel.shared(), **sizes, "arms": list(duel.arms)}
-    return Outcome(shared, trials, runs, arms, verdict_rows(duel, contest))
+    return Outcome(shared, trials, runs, settings, verdict_rows(duel, contest))
 
 
 def trial_rows(name: str, k: int, search: Search) -> Iterable[dict[str, Any]]:
@@ -378,7 +439,7 @@ def trial_rows(name: str, k: int, search: Search) -> Iterable[dict[str, Any]]:
             }
 
 
-def run_row(side: Side, k: int, seed: int, run: Run | str, measures: Sequence[str]) -> dict[str, Any]:
+def run_row(side: Which, k: int, seed: int, run: Run | str, measures: Sequence[str]) -> dict[str, Any]:
     row: dict[str, Any] = {"arm": side[0], "settings_of": side[1], "tuning": k, "seed": seed}
     numbers = {name: judged_number(run, name) if isinstance(run, Run) else Steps(math.inf, False) for name in measures}
     for name, found in numbers.items():
@@ -395,28 +456,49 @@ def run_row(side: Side, k: int, seed: int, run: Run | str, measures: Sequence[st
 def verdict_rows(duel: Duel, contest: Contest) -> list[dict[str, Any]]:
     """Each arm beside its reference, and both beside their controls, by each measure.
 
-    The first part of the answer is whether the arm as tuned is better than the reference as tuned, the second whether
-    that is what it adds: the arm against the reference at its settings, and at the reference's settings against it.
+    The answer has two parts: whether the arm as tuned is better than the reference as tuned, and whether that is what
+    it adds. The first control, the reference at the arm's settings, is part of the sentence about the arm.
     """
     found: list[dict[str, Any]] = []
+    names = ("arm", "settings_of", "reference", "reference_settings_of")
     for arm, reference in duel.pairs():
-        beside: list[tuple[Side, Side]] = [((arm, None), (reference, None))]
-        if arm.startswith(f"{reference}+"):
-            beside += [((arm, None), (reference, arm)), ((arm, reference), (reference, None))]
-        for challenger, other in beside:
-            for by, of, numbers in compared(duel, contest, challenger, other):
+        as_tuned: tuple[Which, Which] = ((arm, None), (reference, None))
+        first: tuple[Which, Which] = ((arm, None), (reference, arm))
+        second: tuple[Which, Which] = ((arm, reference), (reference, None))
+        beside = [first, as_tuned, second] if arm.startswith(f"{reference}+") else [as_tuned]
+        controls: dict[str, stats.Verdict] = {}
+        for pair in beside:
+            for by, of, numbers in compared(duel, contest, *pair):
                 verdict = stats.verdict(*numbers, of=of)
-                text = f"by {by}: {stats.sentence(verdict, title_of(challenger), title_of(other))}"
+                if pair == first:
+                    controls[by] = verdict
+                why = controls.get(by) if pair == as_tuned else None
+                text = f"By {by}: {stats.sentence(verdict, title_of(*pair[0]), title_of(*pair[1]), why)}"
                 ends = {name: finite(getattr(verdict, name)) for name in ("ratio", "low", "high")}
-                counts = {"seeds": verdict.seeds, "tunings": verdict.tunings}
-                sides = dict(zip(("arm", "settings_of", "reference", "reference_settings_of"), (*challenger, *other)))
-                more = stats.more_units(verdict)
-                found.append({**sides, "by": by, "word": verdict.word, **ends, **counts, "more": more, "text": text})
+                counts = {"seeds": verdict.seeds, "tunings": verdict.tunings, "more": more_units(verdict)}
+                sides = dict(zip(names, (*pair[0], *pair[1]), strict=True))
+                found.append({**sides, "by": by, "word": verdict.word, **ends, **counts, "text": text})
     return found
 
 
+def more_units(verdict: stats.Verdict) -> int | None:
+    """How many more tunings, or seeds of one tuning, would probably decide; None if it is decided or they do not help.
+
+    A rough guess: intervals shrink with the root of the number of tunings.
+    """
+    tuned = verdict.tunings > 1
+    units, least = (verdict.tunings, stats.LEAST_TUNINGS) if tuned else (verdict.seeds, stats.LEAST_SEEDS)
+    if verdict.word != "undecided" or units < least:
+        return least - units if verdict.word == "undecided" else None
+    if verdict.ratio is None or not 0 < verdict.low < verdict.high < math.inf:
+        return None  # longer runs would tell more
+    half, away = math.log(verdict.high / verdict.low) / 2, abs(math.log(verdict.ratio))
+    room = max(away, math.log(stats.MARGINS[verdict.of]) - away)
+    return max(1, math.ceil(units * (POWER * half / room) ** 2) - units)
+
+
 def compared(
-    duel: Duel, contest: Contest, challenger: Side, reference: Side
+    duel: Duel, contest: Contest, challenger: Which, reference: Which
 ) -> Iterable[tuple[str, stats.Quantity, list[Any]]]:
     """The measures by which two sides are compared, each with the numbers of both: a list for each tuning."""
     sides = [
@@ -460,44 +542,37 @@ def is_steady(sides: Sequence[Sequence[Sequence[Run]]]) -> bool:
 # In a directory -----------------------------------------------------------------------------------------------------
 
 
-def write_outcome(outcome: Outcome, folder: Path) -> None:
-    """Write the tables, then verdicts.json with their digests."""
+def write_outcome(outcome: Outcome, folder: Path) -> Outcome:
+    """Write the tables, then the verdicts with the digests of the tables; gives it with all looks so far."""
     digests: dict[str, str] = {}
-    for file, rows in ((TRIALS, outcome.trials), (FRESH_RUNS, outcome.runs), (ARMS, outcome.arms)):
+    for file, rows in ((TRIALS, outcome.trials), (FRESH_RUNS, outcome.runs), (ARMS, outcome.settings)):
         data = to_csv(rows)
         write_atomically(folder / file, data)
         digests[file] = sha256(data)
-    looks = [*earlier_looks(folder), [outcome.duel["tunings"], outcome.duel["seeds"]]]
-    looks = [list(look) for look in dict.fromkeys(map(tuple, looks))]
+    before = load_outcome(folder / FILE).looks if (folder / FILE).exists() else []
+    look = [outcome.duel["tunings"], outcome.duel["seeds"]]
+    looks = [*before, *([] if look in before else [look])]
     data = {"version": VERSION, "duel": outcome.duel, "looks": looks, "verdicts": outcome.verdicts, "files": digests}
-    write_json(folder / VERDICTS, {**data, "digest": short_hash(data)})
+    write_json(folder / FILE, {**data, "digest": short_hash(data)})
+    return outcome._replace(looks=looks)
 
 
-def earlier_looks(folder: Path) -> list[list[int]]:
-    """How many tunings and seeds there were at each earlier verdict."""
-    path = folder / VERDICTS
-    return read_json(path).get("looks", []) if path.exists() else []
-
-
-def load_outcome(folder: Path) -> Outcome:
-    """The outcome that a folder holds; RunError if it is missing, damaged or was changed."""
-    path = folder / VERDICTS
+def load_outcome(path: Path) -> Outcome:
+    """The outcome in a file verdicts.json and the tables beside it; ValueError if it is damaged or was changed."""
     try:
         data = read_json(path)
         digest = data.pop("digest", None)
         if data.get("version") != VERSION or digest != short_hash(data):
-            raise ValueError("its digest or version differs")
+            raise ValueError("its digest or its version differs")
         tables: list[list[dict[str, Any]]] = []
         for file in (TRIALS, FRESH_RUNS, ARMS):
-            content = (folder / file).read_bytes()
+            content = (path.parent / file).read_bytes()
             if sha256(content) != data["files"][file]:
                 raise ValueError(f"{file} was changed since")
             tables.append(from_csv(content))
-        return Outcome(data["duel"], *tables, data["verdicts"])
-    except FileNotFoundError as error:
-        raise RunError(f"there is no outcome of a duel in {folder}: {error.filename} is missing") from error
+        return Outcome(data["duel"], *tables, data["verdicts"], data["looks"])
     except (ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path} is not the outcome of a duel of this version: {error}") from error
+        raise ValueError(f"{path} is not the outcome of a duel of this version: {error}") from error
 
 
 def to_csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
@@ -541,7 +616,7 @@ def run_duel(
     watch: Watch,
     command: list[str] | None = None,
 ) -> Outcome:
-    """Carry out what is missing of a duel and write its outcome; KeyboardInterrupt if it is stopped, to be continued."""
+    """Carry out what is missing of a duel and write its outcome; KeyboardInterrupt if it is stopped."""
     folder = folder or duel_folder(duel)
     begin_in(folder, DUEL, duel.shared())
     contest = contest_in(duel, folder, tell)
@@ -549,9 +624,7 @@ def run_duel(
     with pool, leading(folder):
         if not carry_out(contest.advance, lambda: duel.total, pool, watch):
             raise KeyboardInterrupt
-        outcome = outcome_of(contest, lambda given: command_line(resolve(**given)))
-        write_outcome(outcome, folder)
-    return outcome
+        return write_outcome(outcome_of(contest, lambda given: command_line(resolve(**given))), folder)
 
 
 def duel_folder(duel: Duel) -> Path:
@@ -578,7 +651,7 @@ def budget_lines(duel: Duel, workers: int) -> list[str]:
     return [
         f"{duel.given['task']}, regime {duel.regime}: {' '.join(duel.arms)}",
         f"{tuned if searched else 'no tuning'}, then {fresh}: {duel.total:,} runs of at most {steps:,} steps",
-        f"this may take up to {duration(seconds)}; runs that hold their level or fall behind stop earlier",
+        f"this may take up to {time_text(seconds)}; runs that hold their level or fall behind stop earlier",
     ]
 
 

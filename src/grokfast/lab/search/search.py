@@ -29,7 +29,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.files import read_json, write_json
-from grokfast.lab.search.space import Choices, Dimension, Range, distributions_of, params_of, value_from
+from grokfast.lab.search.space import Choices, Dimension, Range, distributions_of, params_of, read_varied, value_from
 from grokfast.lab.search.workers import (
     ATTEMPTS,
     Died,
@@ -38,16 +38,16 @@ from grokfast.lab.search.workers import (
     Pool,
     Tell,
     check_engine,
-    count_cores,
     curve_of,
     leading,
     open_pool,
     pruned_at,
 )
-from grokfast.lab.settings import Settings, resolve, short_hash
+from grokfast.lab.settings import Settings, name_of, plain_word, resolve, short_hash
 from grokfast.lab.stats import HOLD, Steps, spread_of
 from grokfast.lab.tasks import find_task
 from grokfast.lab.training.machine import stop_on_interrupt
+from grokfast.lab.training.run import make_task, rehearse
 from grokfast.lab.values import plain
 
 OBJECTIVES = ("held", "first", "stable", "seconds", "accuracy", "loss", "best_loss")  # or a number the task records
@@ -448,6 +448,7 @@ def carry_out(advance: Callable[[Ask], bool], total: Callable[[], int], pool: Po
 
 
 def plain_sweep(sweep: Sweep) -> dict[str, Any]:
+    """A sweep as JSON has it."""
     return json.loads(json.dumps(dataclasses.asdict(sweep)))
 
 
@@ -569,7 +570,7 @@ def sweep(
     )
     check_engine(engine, workers, address)
     done = run_sweep(
-        settle(asked, workers),
+        settle(asked),
         None if folder is None else Path(folder),
         workers=workers,
         engine=engine,
@@ -580,7 +581,7 @@ def sweep(
     return rank(done)
 
 
-def settle(sweep: Sweep, workers: int | None) -> Sweep:
+def settle(sweep: Sweep) -> Sweep:
     """Check a sweep and fix what all its runs share on this machine: device, threads, place of the data, where to stop.
 
     Runs that stop at a level go on until it is known whether they hold it, if that is what counts.
@@ -588,8 +589,7 @@ def settle(sweep: Sweep, workers: int | None) -> Sweep:
     given = dict(sweep.given)
     if sweep.objective == "held" and given.get("until") is not None:
         given.setdefault("hold", HOLD)
-    cores = count_cores()
-    given.setdefault("threads", max(1, cores // (workers or cores)))
+    given.setdefault("threads", 1)  # their number changes rounding, so it must not depend on the machine
     found = dataclasses.replace(sweep, given=given)
     if not sweep.dimensions:
         raise ValueError("a sweep needs --grid, --range or --preset, got none")
@@ -619,7 +619,7 @@ def run_sweep(
         settings = sweep.settings(setting, seed)
         return Job(runs / name_of(settings), settings, limits)
 
-    begin_in(folder, "sweep.json", plain(dataclasses.asdict(sweep)))
+    begin_in(folder, "sweep.json", plain_sweep(sweep))
     search = Search(sweep, make_job, Journal(folder / "trials.jsonl", tell))
     pool = open_pool(folder, sweep.given, workers=workers, engine=engine, address=address, tell=tell, command=command)
     with pool, leading(folder):
@@ -630,16 +630,24 @@ def run_sweep(
 
 def sweep_folder(sweep: Sweep) -> Path:
     """Where a sweep is, unless another folder is named: the same for the same command."""
-    data = plain(dataclasses.asdict(sweep))
-    data["given"].pop("threads", None)
     names = [plain_word(sweep.given["task"]), *(each.name for each in sweep.dimensions)]
-    return Path("sweeps") / "-".join([*names, short_hash(data)])
+    return Path("sweeps") / "-".join([*names, short_hash(plain_sweep(sweep))])
+
+
+def time_text(seconds: float) -> str:
+    """
+    >>> time_text(8.2), time_text(3000), time_text(30000)
+    ('8 s', '50 min', '8.3 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def progress_line(progress: Progress) -> str:
     counts = {"running": progress.running, "pruned": progress.pruned, "failed": progress.failed}
     now = ", ".join(f"{count} {name}" for name, count in counts.items() if count or name == "running")
-    left = "" if progress.seconds_left is None else f", about {duration(progress.seconds_left)} left"
+    left = "" if progress.seconds_left is None else f", about {time_text(progress.seconds_left)} left"
     return f"{progress.done} of {progress.total} runs, {now}{left}"
 
 

@@ -123,7 +123,7 @@ def edge_of(dimension: Dimension, value: Any) -> str | None:
 
 
 def read_dimensions(task: str, kinds: Iterable[str], grids: Sequence[str], ranges: Sequence[str]) -> list[Dimension]:
-    """What `--grid` and `--range` say, each value of the type of its setting; `kinds` are the filters that are meant."""
+    """What `--grid` and `--range` say, each value of the type of its setting; `kinds` are the filters in use."""
     words = [name for text in grids if text.startswith("filter=") for name in text.partition("=")[2].split(",")]
     # Those first: other filters may have a field of the same name and another type.
     known = settings_of(task, dict.fromkeys([*kinds, *(name for name in words if name != "none"), *filters.FILTERS]))
@@ -251,6 +251,7 @@ REGIMES: dict[str, tuple[dict[str, Any], str]] = {
     "paper": ({}, "at the published settings, nothing tuned"),
     "no-decay": ({"weight_decay": 0.0}, "without weight decay, everything else tuned"),
     "small-batch": ({"batch_size": 64}, "with batches of 64"),
+    "full-batch": ({"batch_size": 0}, "with all examples in each batch, for tasks that can"),
     "little-data": ({"train_fraction": 0.3}, "with 30% of the equations to train on"),
     "noise": ({"label_noise": 0.05}, "with 5% of the training answers wrong"),
 }
