@@ -63,14 +63,14 @@ def test_help_without_a_task_lists_the_tasks(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = help_of("train", capsys=capsys, monkeypatch=monkeypatch)
-    assert "  mnist   Digits of MNIST by an MLP\n" in text
+    assert "  mnist     Digits of MNIST by an MLP\n" in text
     assert all(f"\n  {name} " in text for name in TASKS)
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["chess"], "a task must be one of modmul, mnist, qm9, imdb, parity or FILE.py:CLASS, got chess"),
+        (["chess"], "a task must be one of modmul, mnist, qm9, imdb, parity, addition or FILE.py:CLASS, got chess"),
         (["nowhere.py:Toy"], "nowhere.py:Toy must name a file that exists, got nowhere.py"),
         (["modmul", "--filter", "kalman"], "filter must be one of ema, ma, fir, iir, butterworth or FILE.py:CLASS, "),
         (["--steps", "3", "modmul"], "TASK must come before the flags, got --steps: grokfast train TASK --steps ..."),

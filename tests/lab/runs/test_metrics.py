@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from grokfast.lab.runs.metrics import Crossing, Row, crossings, first_crossing, stable_crossing
+from grokfast.lab.runs.metrics import Row, crossings
+from grokfast.lab.stats import Crossing, first_crossing, stable_crossing
 
 
 def row(step: int, train: float | None, val: float | None) -> Row:
@@ -31,7 +32,8 @@ def test_no_evaluation_is_censored_at_zero() -> None:
 def test_training_and_validation_cross_on_their_own() -> None:
     rows = [row(10, 0.01, 0.01), row(20, 0.99, 0.5), row(30, 0.96, 0.97), row(40, 1.0, 0.9), row(50, 1.0, 0.96)]
     found = crossings(rows, 0.95, "accuracy")
-    assert found == {"first": Crossing(20, 30), "stable": Crossing(40, 50), "train": Crossing(10, 20)}
+    expected = {"first": Crossing(20, 30), "held": Crossing(40, None), "stable": Crossing(40, 50)}
+    assert found == {**expected, "train": Crossing(10, 20)}
 
 
 def test_regression_has_no_accuracy_to_cross() -> None:

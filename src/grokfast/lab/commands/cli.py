@@ -26,7 +26,6 @@ COMMANDS = {
     "report": "write a page about runs, and their figures",
     "inside": "show what a network has learnt of modular arithmetic, frequency by frequency",
     "response": "show what a filter does to each frequency of the gradients",
-    "suggest": "suggest what to try next, from a run without a filter",
     "reproduce": "run the experiments of the paper's figures and tables",
 }
 EXPECTED = (RunError, ValueError, TypeError, OSError, NotImplementedError)  # mistakes of the user, not ours

@@ -13,14 +13,15 @@ Looking at a run needs no torch and imports no code that the run names; only `we
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from grokfast.lab.own_code import closest
 from grokfast.lab.runs.files import parse_json, read_json, sha256, to_json_bytes
-from grokfast.lab.runs.metrics import HOLD, Crossing, Kind, Row, crossings, held_crossing, reaches, row_from_plain
+from grokfast.lab.runs.metrics import Kind, Row, crossings, reaches, row_from_plain
+from grokfast.lab.stats import HOLD, Crossing, held_crossing
 
 if TYPE_CHECKING:
     import torch
@@ -33,6 +34,7 @@ VERSION = 1  # of settings.json
 LISTED = 8  # candidates of an ambiguous name
 SETTINGS, ENVIRONMENT, METRICS = "settings.json", "environment.json", "metrics.jsonl"
 MODEL, SUMMARY = "model.pt", "summary.json"
+KEPT = "runs.csv"  # a folder with this file holds tables, not run directories: archive.py
 NUMBER = (int, float)
 NEEDED: dict[str, tuple[type, ...]] = {  # what every reader relies on
     "task": (str,),
@@ -69,8 +71,9 @@ class Run:
     """
 
     def __init__(self, path: Path, *, level: float | None = None, end: int | None = None) -> None:
-        self.path, self._level, self._end = path, level, end
-        self._table: tuple[dict[str, Any], list[Row]] | None = None  # of a run that has no directory
+        self.path, self._level, self.end = path, level, end
+        self.tables: dict[str, dict[str, Any]] = {}  # derived ones, of a run that is kept in tables
+        self._table: tuple[dict[str, Any], Callable[[], list[Row]]] | None = None  # of a run that has no directory
         self._read: tuple[tuple[int, int], list[Row]] | None = None
         self._crossings: tuple[int, dict[Kind, Crossing]] | None = None
 
@@ -82,12 +85,13 @@ class Run:
         settings: Settings,
         experiment: str,
         summary: dict[str, Any],
-        rows: list[Row],
+        rows: Callable[[], list[Row]],
         environment: dict[str, Any],
+        tables: dict[str, dict[str, Any]],
     ) -> Run:
         """A complete run that is kept in tables, not in a directory; `path` says which tables, and its name."""
         run = cls(path)
-        run.__dict__.update(settings=settings, experiment=experiment, environment=environment)
+        run.__dict__.update(settings=settings, experiment=experiment, environment=environment, tables=tables)
         run._table = summary, rows
         return run
 
@@ -178,8 +182,8 @@ class Run:
     @property
     def rows(self) -> list[Row]:
         """The evaluations so far; a last line that a kill cut short does not count."""
-        rows = self._table[1] if self._table is not None else self._read_rows()
-        return rows if self._end is None else [row for row in rows if row.step <= self._end]
+        rows = self._table[1]() if self._table is not None else self._read_rows()
+        return rows if self.end is None else [row for row in rows if row.step <= self.end]
 
     def _read_rows(self) -> list[Row]:
         path = self.path / METRICS
@@ -221,7 +225,7 @@ class Run:
 
     def judged_at(self, level: float) -> Run:
         """The same run, judged at another level."""
-        return self._like(level, self._end)
+        return self._like(level, self.end)
 
     def up_to(self, end: int) -> Run:
         """The same run, as if it had ended at this step."""
@@ -229,7 +233,7 @@ class Run:
 
     def _like(self, level: float | None, end: int | None) -> Run:
         other = Run(self.path, level=level, end=end)
-        other.__dict__.update({**self.__dict__, "_level": level, "_end": end, "_crossings": None})
+        other.__dict__.update({**self.__dict__, "_level": level, "end": end, "_crossings": None})
         return other
 
     def crossing(self, kind: Kind = "first") -> Crossing:
@@ -285,7 +289,7 @@ def is_locked(path: Path) -> bool:
 
 
 def load_runs(folder: str | Path = "runs") -> list[Run]:
-    """All runs of a folder, oldest first; an empty list if there is no such folder yet.
+    """All runs of a folder, oldest first; an empty list if there is no such folder yet. A folder of tables is read too.
 
     Examples:
         >>> for run in load_runs("not/there/yet"):  # usually "runs"
@@ -293,6 +297,10 @@ def load_runs(folder: str | Path = "runs") -> list[Run]:
     """
     if Path(folder).is_file():
         raise RunError(f"{folder} must be a directory of runs, got a file")
+    if (Path(folder) / KEPT).exists():
+        from grokfast.lab.runs.archive import read_tables
+
+        return read_tables(Path(folder))
     found = [path.parent for path in Path(folder).glob(f"*/{SETTINGS}") if not path.parent.name.startswith(".")]
     return [Run(path) for path in sorted(found, key=lambda path: (path / SETTINGS).stat().st_mtime_ns)]
 

@@ -1,8 +1,4 @@
-"""Curves over evaluated steps, and the step at which one crosses a level.
-
-A crossing is an interval (after, step]: the curve is known only at evaluated steps. A curve that never crosses is
-censored: it takes longer than `after` steps.
-"""
+"""Rows of a run, the values it is judged by, and where they cross its level."""
 
 from __future__ import annotations
 
@@ -11,11 +7,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from grokfast.lab.stats import HOLD, Crossing, first_crossing, held_crossing, stable_crossing
+
 if TYPE_CHECKING:
     from grokfast.lab.tasks.base import Measure
 
 Kind = Literal["first", "held", "stable", "train"]
-HOLD = 3  # further evaluations in a row at which a level must be reached to count as held
 COUNTS = ("step", "samples")
 LONGEST = 2**53  # a count beyond this is damage
 
@@ -35,56 +32,6 @@ class Row(NamedTuple):
     samples: int
     seconds: float
     more: Mapping[str, float] | None = None  # whatever else the task measures
-
-
-class Crossing(NamedTuple):
-    """Where a curve crosses a level: in (after, step], or nowhere up to `after` if `step` is None."""
-
-    after: int
-    step: int | None
-
-    @property
-    def censored(self) -> bool:
-        return self.step is None
-
-    def __str__(self) -> str:
-        return f"> {self.after:,}" if self.step is None else f"{self.step:,}"
-
-
-def first_crossing(steps: Sequence[int], reached: Sequence[bool]) -> Crossing:
-    """The first evaluated step where the level is reached.
-
-    >>> first_crossing([10, 20, 30, 40], [False, True, False, True])
-    Crossing(after=10, step=20)
-    """
-    return _crossing_at(steps, next((i for i, yes in enumerate(reached) if yes), None))
-
-
-def held_crossing(steps: Sequence[int], reached: Sequence[bool], hold: int = HOLD) -> Crossing:
-    """The first evaluated step where the level is reached and held at `hold` further evaluations in a row.
-
-    >>> held_crossing([10, 20, 30, 40], [True, False, True, True], 1)
-    Crossing(after=20, step=30)
-    """
-    held = (i for i in range(len(steps) - hold) if all(reached[i : i + hold + 1]))
-    return _crossing_at(steps, next(held, None))
-
-
-def stable_crossing(steps: Sequence[int], reached: Sequence[bool]) -> Crossing:
-    """The first evaluated step after which every evaluation reaches the level, to the end of the run.
-
-    >>> stable_crossing([10, 20, 30, 40], [False, True, False, True])
-    Crossing(after=30, step=40)
-    """
-    failures = [i for i, yes in enumerate(reached) if not yes]
-    index = failures[-1] + 1 if failures else 0
-    return _crossing_at(steps, index if index < len(steps) else None)
-
-
-def _crossing_at(steps: Sequence[int], index: int | None) -> Crossing:
-    if index is None:
-        return Crossing(steps[-1] if steps else 0, None)
-    return Crossing(steps[index - 1] if index else 0, steps[index])
 
 
 class Best(NamedTuple):

@@ -44,7 +44,7 @@ from grokfast.lab.search.workers import (
     pruned_at,
 )
 from grokfast.lab.settings import Settings, name_of, plain_word, resolve, short_hash
-from grokfast.lab.stats import HOLD, Steps, spread_of
+from grokfast.lab.stats import HOLD, Steps, spread_of, steps_to
 from grokfast.lab.tasks import find_task
 from grokfast.lab.training.machine import stop_on_interrupt
 from grokfast.lab.training.run import make_task, rehearse
@@ -69,9 +69,7 @@ def number_of(run: Run, objective: str) -> Steps:
     """What a run took, or a lower bound if only that is known; smaller is better."""
     last = run.rows[-1]
     if objective in ("held", "first", "stable"):
-        step = run.crossing(objective).step
-        never = math.inf if run.status == "diverged" else last.step
-        return Steps(never, False) if step is None else Steps(step, True)
+        return steps_to(run.crossing(objective), diverged=run.status == "diverged")
     if objective == "seconds":
         found = number_of(run, "held")
         rows = [row.seconds for row in run.rows if row.step <= found.value]

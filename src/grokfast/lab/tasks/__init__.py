@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from grokfast.lab.own_code import find_class
+from grokfast.lab.tasks.addition import AdditionConfig
 from grokfast.lab.tasks.base import TaskConfig
 from grokfast.lab.tasks.imdb.task import ImdbConfig
 from grokfast.lab.tasks.mnist import MnistConfig
@@ -18,6 +19,7 @@ TASKS: dict[str, type[TaskConfig]] = {
     "qm9": Qm9Config,
     "imdb": ImdbConfig,
     "parity": ParityConfig,
+    "addition": AdditionConfig,
 }
 
 

@@ -13,10 +13,11 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_, get_total_norm
 
 import grokfast
-from grokfast.lab.runs.metrics import Row, best, crossings, held_crossing, reaches
+from grokfast.lab.runs.metrics import Row, best, crossings, reaches
 from grokfast.lab.runs.recording import GradientTap, save_snapshot, snapshot_steps
 from grokfast.lab.runs.writer import Writer
 from grokfast.lab.settings import Settings, filter_of, optim_of
+from grokfast.lab.stats import held_crossing
 from grokfast.lab.tasks.base import Task
 from grokfast.lab.training import optim
 from grokfast.lab.training.machine import peak_memory_bytes

@@ -1,0 +1,88 @@
+"""The compiled runs of `addition` equal the library's, run by run."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from grokfast.lab.settings import resolve
+from grokfast.lab.training.run import train
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+addition_runs: Any = pytest.importorskip("addition_runs")
+addition_experiments: Any = pytest.importorskip("addition_experiments")
+pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+
+CASES: list[dict[str, Any]] = [
+    {},
+    {"filter": "ema", "alpha": 0.9, "lamb": 2.0},
+    {"filter": "ema", "alpha": 0.96, "lamb": 2.0, "two_stage": 30},
+    {"filter": "ma", "window_size": 20, "lamb": 3.0},
+    {"average": 0.9},
+    {"batch_size": 0},
+    {"loss": "cross-entropy", "betas": (0.5, 0.9)},
+    {"clip_norm": 0.3, "label_noise": 0.1, "train_fraction": 0.4},
+]
+
+
+@pytest.mark.parametrize("given", CASES)
+def test_a_compiled_run_equals_the_library(given: dict[str, Any], tmp_path: Path) -> None:
+    values: dict[str, Any] = {"weight_decay": 1.0, "steps": 90, "eval_every": 20, **given}
+    fast = addition_runs.train(3, hold=None, **values)
+    run = train(resolve("addition", **values, seed=3, threads=1, device="cpu"), tmp_path)
+    assert fast.steps.tolist() == [row.step for row in run.rows] == [20, 40, 60, 80, 90]
+    assert fast.val_loss == pytest.approx([row.val_loss for row in run.rows], rel=2e-3)
+    assert fast.train_loss == pytest.approx([row.train_loss for row in run.rows], rel=2e-3)
+    assert fast.val_accuracy == pytest.approx([row.val_accuracy for row in run.rows], abs=0.012)
+    assert fast.train_accuracy == pytest.approx([row.train_accuracy for row in run.rows], abs=0.012)
+
+
+def test_a_run_stops_once_the_level_is_held() -> None:
+    whole = addition_runs.train(0, weight_decay=3.0, steps=1500, hold=None)
+    curve = addition_runs.train(0, weight_decay=3.0, steps=1500, hold=5)
+    reached = [bool(value >= 0.95) for value in whole.val_accuracy]
+    held = next(i for i in range(len(reached)) if all(reached[i : i + 6]))
+    assert len(curve.steps) == held + 6
+    assert curve.val_accuracy.tolist() == whole.val_accuracy[: held + 6].tolist()
+
+
+def test_averaged_weights_are_evaluated_not_trained_on() -> None:
+    plain, averaged = (
+        addition_runs.train(0, weight_decay=1.0, steps=200, average=decay, hold=None) for decay in (None, 0.95)
+    )
+    assert plain.train_loss.tolist() == averaged.train_loss.tolist()
+    assert plain.val_loss.tolist() != averaged.val_loss.tolist()
+
+
+def test_one_large_draw_is_the_stream_of_many_small_ones() -> None:
+    one, many = torch.Generator().manual_seed(1), torch.Generator().manual_seed(1)
+    large = torch.randint(264, (10, 64), generator=one)
+    small = torch.stack([torch.randint(264, (64,), generator=many) for _ in range(10)])
+    assert torch.equal(large, small)
+
+
+def test_unknown_settings_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"settings must be among p, width.*got windw"):
+        addition_runs.train(0, windw=3)
+
+
+def test_the_cells_of_the_plan() -> None:
+    cells = list(addition_experiments.map_cells())
+    assert len(cells) == 6 * 7 * 6 + 2 * 7 * 4
+    assert len({str(sorted(cell.items())) for cell in cells}) == len(cells)
+    surrogates = list(addition_experiments.surrogate_cells())
+    assert len(surrogates) == 3 * 2 * (1 + 4 * (1 + 2 * 4))
+
+
+def test_a_search_prefers_held_to_touched_to_near() -> None:
+    value, every = addition_experiments.search_value, 5
+    held = {"every": every, "curve": [0.1] * 9 + [0.96] * 40}
+    touched = {"every": every, "curve": ([0.96] * 20 + [0.5]) * 19}
+    far = {"every": every, "curve": [0.1] * 400}
+    assert value(held) == 50
+    assert 50 < value(touched) < value(far) <= 4000

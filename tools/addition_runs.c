@@ -1,0 +1,156 @@
+/* One run of the task `addition`, as fast as one core allows. The library is the reference: see addition_runs.py.
+
+   P and WIDTH are given at compile time. Weights are A (P x WIDTH), B (P x WIDTH) and the transposed output (P x WIDTH). */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SIZE (3 * P * WIDTH)
+#define ALPHA_SEEN 0.98f /* of the average whose coherence is recorded */
+
+typedef struct {
+    int train_points, val_points, batch, entropy; /* batch 0: all pairs */
+    int steps, eval_every, hold;                   /* hold < 0: run to the end of the budget */
+    int filter, window, start;                     /* 0: none, 1: EMA, 2: MA */
+    float level, lr, decay, beta1, beta2, eps, clip, alpha, lamb, average;
+} Settings;
+
+/* Loss and number of right answers of some pairs; the gradient too where `grad` is given. */
+static float pass(const float *w, const int *left, const int *right, const int *answer, int count, int entropy,
+                  float *grad, int *correct) {
+    const float *a = w, *b = w + P * WIDTH, *out = w + 2 * P * WIDTH;
+    double loss = 0;
+    *correct = 0;
+    if (grad) memset(grad, 0, SIZE * sizeof(float));
+    for (int n = 0; n < count; n++) {
+        const float *x = a + left[n] * WIDTH, *y = b + right[n] * WIDTH;
+        float hidden[WIDTH], squared[WIDTH], slope[P];
+        for (int k = 0; k < WIDTH; k++) {
+            hidden[k] = x[k] + y[k];
+            squared[k] = hidden[k] * hidden[k];
+        }
+        int best = 0;
+        for (int j = 0; j < P; j++) {
+            float sum = 0;
+            for (int k = 0; k < WIDTH; k++) sum += squared[k] * out[j * WIDTH + k];
+            slope[j] = sum;
+            if (sum > slope[best]) best = j;
+        }
+        *correct += best == answer[n];
+        if (entropy) {
+            float top = slope[best], total = 0;
+            for (int j = 0; j < P; j++) total += expf(slope[j] - top);
+            loss += top + logf(total) - slope[answer[n]];
+            for (int j = 0; j < P; j++) slope[j] = expf(slope[j] - top) / total;
+            slope[answer[n]] -= 1;
+            for (int j = 0; j < P; j++) slope[j] /= count;
+        } else {
+            slope[answer[n]] -= 1;
+            float sum = 0;
+            for (int j = 0; j < P; j++) sum += slope[j] * slope[j];
+            loss += sum;
+            for (int j = 0; j < P; j++) slope[j] *= 2.0f / count;
+        }
+        if (!grad) continue;
+        float back[WIDTH] = {0};
+        for (int j = 0; j < P; j++)
+            for (int k = 0; k < WIDTH; k++) {
+                back[k] += slope[j] * out[j * WIDTH + k];
+                grad[(2 * P + j) * WIDTH + k] += slope[j] * squared[k];
+            }
+        for (int k = 0; k < WIDTH; k++) {
+            float by_hidden = 2 * hidden[k] * back[k];
+            grad[left[n] * WIDTH + k] += by_hidden;
+            grad[(P + right[n]) * WIDTH + k] += by_hidden;
+        }
+    }
+    return (float)(loss / count);
+}
+
+static double norm2(const float *g) {
+    double total = 0;
+    for (int i = 0; i < SIZE; i += WIDTH) {
+        float sum = 0;
+        for (int k = 0; k < WIDTH; k++) sum += g[i + k] * g[i + k];
+        total += sum;
+    }
+    return total;
+}
+
+/* Train `w` in place. `rows` gets (validation accuracy, training accuracy, validation loss, training loss, coherence)
+   for each evaluation. Returns the number of evaluations, negative if the loss became infinite or NaN. */
+int run(const Settings *s, float *w, const int *train, const int *val, const int *draws, float *rows) {
+    float *m = calloc(SIZE, 4), *v = calloc(SIZE, 4), *g = malloc(SIZE * 4), *slow = calloc(SIZE, 4);
+    float *seen = calloc(SIZE, 4), *mean = malloc(SIZE * 4), *ring = NULL, *fresh = calloc(SIZE, 4);
+    int size = s->batch ? s->batch : s->train_points, streak = 0, evaluations = 0, bad = 0, taken = 0, right = 0;
+    int *left_b = malloc(size * 4), *right_b = malloc(size * 4), *answer_b = malloc(size * 4);
+    double loss_sum = 0, square_seen = 0;
+    if (s->filter == 2) ring = calloc((size_t)s->window * SIZE, 4);
+    for (int t = 0; t < s->steps; t++) {
+        int correct;
+        for (int n = 0; n < size; n++) {
+            int i = s->batch ? draws[(size_t)t * size + n] : n;
+            left_b[n] = train[i], right_b[n] = train[s->train_points + i], answer_b[n] = train[2 * s->train_points + i];
+        }
+        loss_sum += pass(w, left_b, right_b, answer_b, size, s->entropy, g, &correct);
+        right += correct, taken++;
+        double square = norm2(g);
+        if (s->clip > 0) { /* torch: coefficient clip / (norm + 1e-6), at most 1 */
+            float factor = s->clip / ((float)sqrt(square) + 1e-6f);
+            if (factor < 1)
+                for (int i = 0; i < SIZE; i++) g[i] *= factor;
+        }
+        for (int i = 0; i < SIZE; i++) seen[i] += (1 - ALPHA_SEEN) * (g[i] - seen[i]);
+        square_seen += (1 - ALPHA_SEEN) * (norm2(g) - square_seen);
+        float gain = 0;
+        if (s->filter == 1) {
+            float part = t ? 1 - s->alpha : 1;
+            for (int i = 0; i < SIZE; i++) slow[i] += part * (g[i] - slow[i]);
+            gain = s->lamb;
+        } else if (s->filter == 2) {
+            int place = t % s->window;
+            float *slot = ring + (size_t)place * SIZE;
+            for (int i = 0; i < SIZE; i++) {
+                slow[i] += g[i] - slot[i];
+                fresh[i] += g[i];
+                slot[i] = g[i];
+            }
+            if (place == s->window - 1) { /* drops the rounding errors of the running total */
+                memcpy(slow, fresh, SIZE * 4);
+                memset(fresh, 0, SIZE * 4);
+            }
+            gain = t >= s->window - 1 ? s->lamb / s->window : 0;
+        }
+        if (t < s->start) gain = 0;
+        float shrink = 1 - s->lr * s->decay, rate = s->lr / (float)(1 - pow(s->beta1, t + 1));
+        float root = (float)sqrt(1 - pow(s->beta2, t + 1));
+        for (int i = 0; i < SIZE; i++) {
+            float grad = g[i] + gain * slow[i];
+            m[i] += (1 - s->beta1) * (grad - m[i]);
+            v[i] = s->beta2 * v[i] + (1 - s->beta2) * grad * grad;
+            w[i] = w[i] * shrink - rate * m[i] / (sqrtf(v[i]) / root + s->eps);
+        }
+        if (s->average > 0) {
+            float part = t ? 1 - s->average : 1;
+            if (!t) memset(mean, 0, SIZE * 4);
+            for (int i = 0; i < SIZE; i++) mean[i] += part * (w[i] - mean[i]);
+        }
+        if ((t + 1) % s->eval_every && t + 1 < s->steps) continue;
+        const int *l = val, *r = val + s->val_points, *z = val + 2 * s->val_points;
+        float val_loss = pass(s->average > 0 ? mean : w, l, r, z, s->val_points, s->entropy, NULL, &correct);
+        float accuracy = (float)correct / s->val_points, train_loss = (float)(loss_sum / taken);
+        float row[5] = {accuracy, (float)right / ((float)taken * size), val_loss, train_loss,
+                        square_seen > 0 ? (float)(norm2(seen) / square_seen) : 0};
+        memcpy(rows + 5 * evaluations++, row, sizeof row);
+        right = taken = 0, loss_sum = 0;
+        if (!(fabsf(train_loss) <= 3e38f)) {
+            bad = 1;
+            break;
+        }
+        streak = accuracy >= s->level ? streak + 1 : 0;
+        if (s->hold >= 0 && streak > s->hold) break;
+    }
+    free(m), free(v), free(g), free(slow), free(seen), free(mean), free(ring), free(fresh);
+    free(left_b), free(right_b), free(answer_b);
+    return bad ? -evaluations : evaluations;
+}

@@ -1,0 +1,321 @@
+"""Write our pages from results/: `python tools/pages.py [PAGE ...]`.
+
+People write the sentences in docs/templates/. Numbers come in by slots, `{{ taken(ma) }}`, and a claim has the
+condition that it rests on beside it, `{% require verdict(ma, baseline) == "faster" %}`. If a condition is no longer
+true, nothing is written and the line of the template is named: then a person rewrites the sentence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import re
+import shlex
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import page_duels
+import page_tables as tables
+from grokfast.lab.tables import Arm, arms, by_task, steps_of
+from jinja2 import nodes
+from jinja2.ext import Extension
+from jinja2.parser import Parser
+from page_tables import markdown
+
+from grokfast.lab import paper, stats
+from grokfast.lab.runs.archive import read_tables
+from grokfast.lab.settings import experiment_of, flag_words, resolve, unusual
+
+ROOT = Path(__file__).parents[1]
+RESULTS, TEMPLATES = ROOT / "results", ROOT / "docs" / "templates"
+PAGES = {  # by template; the README holds more than its answer, so that has its place between two marks
+    "results": ROOT / "docs" / "results.md",
+    "verdicts": ROOT / "docs" / "verdicts.md",
+    "leaderboard": ROOT / "docs" / "leaderboard.md",
+    "readme": ROOT / "README.md",
+}
+WIDTH = 120  # of a line of prose
+AS_IS = {"break_long_words": False, "break_on_hyphens": False}
+MARKS = "<!-- results -->", "<!-- end of results -->"
+
+
+# Templates ----------------------------------------------------------------------------------------------------------
+
+
+class ClaimError(Exception):
+    """A sentence of a page is no longer true."""
+
+
+class Require(Extension):
+    """`{% require CONDITION %}`: the text around it is true only if the condition is."""
+
+    tags = {"require"}
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        place = [nodes.Const(parser.name or "a template"), nodes.Const(line)]
+        return nodes.Output([self.call_method("check", [parser.parse_expression(), *place])], lineno=line)
+
+    def check(self, holds: Any, name: str, line: int) -> str:
+        if not holds:
+            text = (TEMPLATES / name).read_text(encoding="utf-8").splitlines()[line - 1].strip()
+            raise ClaimError(f"docs/templates/{name}:{line}: this is not true any more: {text}")
+        return ""
+
+
+def render(page: str, functions: dict[str, Any]) -> str:
+    """A page from its template."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        extensions=[Require],
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # Markdown of ours, not HTML of others
+    )
+    environment.globals |= functions
+    return wrap(environment.get_template(f"{page}.md.j2").render())
+
+
+def wrap(text: str) -> str:
+    """A page with its paragraphs and list items in lines of at most 120 letters: slots make them uneven."""
+    found: list[str] = []
+    for block in re.split(r"(^```.*?^```$)", text, flags=re.MULTILINE | re.DOTALL):
+        if block.startswith("```"):
+            found.append(block)
+            continue
+        for part in re.split(r"(\n(?=- )|\n{2,})", block):
+            prose = part.strip() and not part.lstrip().startswith(("|", "#", "!", "<"))
+            indent = "  " if part.startswith("- ") else ""
+            lines = textwrap.fill(" ".join(part.split()), WIDTH, subsequent_indent=indent, **AS_IS) if prose else part
+            found.append(lines + ("\n" if prose and part.endswith("\n") else ""))
+    return "".join(found)
+
+
+def put_between(text: str, block: str) -> str:
+    """A page with this block where its two marks are."""
+    before, opening, rest = text.partition(MARKS[0])
+    _, closing, after = rest.partition(MARKS[1])
+    if not closing:
+        raise ValueError(f"README.md must hold {MARKS[0]} and after it {MARKS[1]}")
+    return f"{before}{opening}\n{block.strip()}\n{closing}{after}"
+
+
+# What templates can say ---------------------------------------------------------------------------------------------
+
+
+def taken(arm: Arm, kind: str = "first") -> str:
+    """How many steps an arm takes to its level, with range and seeds."""
+    found = arm.steps(kind)
+    seeds = tables.count_text(found.count, "seed")
+    if found.count == 1 or found.low == found.high:
+        return f"{more_than(found.median)} steps ({seeds})"
+    return f"{more_than(found.median)} steps ({more_than(found.low)} to {more_than(found.high)}, {seeds})"
+
+
+def more_than(steps: stats.Steps) -> str:
+    return str(steps).replace("> ", "more than ")
+
+
+def steps(arm: Arm, kind: str = "first") -> str:
+    """The median steps of an arm to its level."""
+    return more_than(arm.steps(kind).median)
+
+
+def times(slow: Arm, fast: Arm) -> str:
+    """How many times as many steps one arm takes as another, by their medians."""
+    ratio = slow.steps().median.value / fast.steps().median.value
+    return f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.1f}"
+
+
+def verdict(challenger: Arm, reference: Arm, kind: str = "first") -> str:
+    """The word of the one rule on two arms, by their steps to the level."""
+    sides = ([[steps_of(run, kind) for run in arm.runs]] for arm in (challenger, reference))
+    return stats.verdict(*sides).word
+
+
+def held(arm: Arm) -> str:
+    """In which part of the evaluations of the 500 steps after the first crossing its runs are at the level."""
+    return tables.held_text(arm.runs)
+
+
+def best(arm: Arm, measure: str) -> str:
+    """The best validation accuracy or loss of its runs, over seeds."""
+    values = tables.best_values(arm.runs, measure)
+    return f"{tables.short_mean(values)} ({tables.count_text(len(values), 'seed')})"
+
+
+def distance(arm: Arm) -> str:
+    """The l2 distance from the initial weights to the end, over seeds."""
+    return tables.short_mean(tables.distances_of(run).ac for run in arm.runs)
+
+
+def share_on_axes(*found: Arm) -> str:
+    """The part of its way from the beginning to the end that each run goes along the main axes of the baseline."""
+    shares = [tables.distances_of(run).share_on_axes for arm in found for run in arm.runs]
+    known = [share for share in shares if share is not None]
+    return " to ".join(dict.fromkeys(f"{share:.0%}" for share in (min(known), max(known))))
+
+
+def steps_of_seed(arm: Arm, seed: int) -> float:
+    return next(steps_of(run).value for run in arm.runs if run.seed == seed)
+
+
+def without_filter(kind: str) -> dict[str, Any]:
+    """The settings that replace one of the paper's filters by a larger learning rate."""
+    given = paper.without_filter({"task": "modmul", "filter": kind})
+    return {name: value for name, value in given.items() if name != "task"}
+
+
+def entry_command(entry: tables.Entry) -> str:
+    """The command that trains an entry with the first fresh seed."""
+    given = unusual({**entry.settings, "seed": tables.TUNING_SEED + 1})
+    # The usual device and number of threads depend on the machine, and the page must not.
+    given = {name: value for name, value in given.items() if name != "device"} | {"threads": entry.settings["threads"]}
+    return shlex.join(["grokfast", "train", "modmul", *flag_words(given)])
+
+
+class Evidence:
+    """The runs of results/, and what templates can ask of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @functools.cached_property
+    def runs(self) -> list[Any]:
+        return read_tables(self.folder)
+
+    @functools.cached_property
+    def tasks(self) -> dict[str, list[Any]]:
+        return by_task(map(tables.cut, self.runs))
+
+    @functools.cached_property
+    def arms(self) -> dict[str, Arm]:
+        return {arm.key: arm for runs in self.tasks.values() for arm in arms(runs)}
+
+    @functools.cached_property
+    def _duels(self) -> dict[str, page_duels.Duel]:
+        return page_duels.load_duels(self.folder)
+
+    @functools.cached_property
+    def _entries(self) -> list[tables.Entry]:
+        return tables.find_entries(self.runs)
+
+    def arm(self, task: str, **given: Any) -> Arm:
+        """The arm with these settings, the others as usual: `arm("modmul", filter="ema")` is the paper's."""
+        key = experiment_of(resolve(task, **given))
+        if key not in self.arms:
+            raise ClaimError(f"results/ has no run of {task} with {given or 'the usual settings'}")
+        return self.arms[key]
+
+    # Tables -----------------------------------------------------------------------------------------------------------
+
+    def arm_table(self, task: str) -> str:
+        return markdown(tables.arm_rows(tables.paper_arms(self.tasks[task], task)))
+
+    def long_table(self, task: str) -> str:
+        """Runs that are longer than what their task is compared at, to their end."""
+        long = [run for run in self.runs if run.task == task and run.settings["steps"] > tables.COMPARED_AT[task]]
+        return markdown(tables.arm_rows([arm for arm in arms(long) if arm.paper is not None]))
+
+    def left_out(self, task: str) -> list[str]:
+        """Runs of the paper's arms that do not count, and why."""
+        found = tables.paper_arms(self.tasks[task], task)
+        return [f"{arm.name}, seed {run.seed}: {why}" for arm in found for run, why in arm.left_out]
+
+    def control_table(self) -> str:
+        filters = {"no filter": paper.BASELINE, "EMA": paper.EMA, "MA": paper.MA}
+        rows = [
+            tables.control_row(o, {name: self.arm(**given, **o) for name, given in filters.items()})
+            for o in paper.OPTIMIZERS
+        ]
+        return markdown(rows)
+
+    def experiments(self, *names: str) -> list[paper.Experiment]:
+        return [experiment for name in names for experiment in paper.find_experiments([name])]
+
+    def experiment_table(self, name: str) -> str:
+        (experiment,) = paper.find_experiments([name])
+        found = {arm.key: arm for given in experiment.runs for arm in [self.arm(**given)]}
+        return markdown(tables.ablation_rows(list(found.values())))
+
+    def cost_table(self) -> str:
+        return markdown([tables.cost_row(arm, self.arms[arm.key]) for arm in self._costs])
+
+    def machine(self, name: str) -> str:
+        """What the runs that measure costs were run on."""
+        return self._costs[0].runs[0].environment[name]
+
+    @functools.cached_property
+    def _costs(self) -> list[Arm]:
+        found = by_task(read_tables(self.folder / "costs"))
+        return [arm for task in ("modmul", "mnist", "qm9", "imdb") for arm in arms(found[task])]
+
+    def distance_table(self) -> str:
+        recorded = [arm for arm in arms(self.tasks["modmul"]) if "weights" in arm.runs[0].tables]
+        return markdown([tables.distance_row(arm) for arm in recorded])
+
+    def summary_table(self, tuned: Arm, name: str) -> str:
+        return markdown(tables.summary_rows(self.tasks, tuned, name))
+
+    # Duels ------------------------------------------------------------------------------------------------------------
+
+    def duel(self, name: str) -> page_duels.Duel:
+        return self._duels[name]
+
+    def duels(self) -> list[page_duels.Duel]:
+        return list(self._duels.values())
+
+    def verdict_table(self) -> str:
+        return markdown([page_duels.verdict_row(duel, c) for duel in self.duels() for c in duel.challengers])
+
+    # Leaderboard ------------------------------------------------------------------------------------------------------
+
+    def complete_entries(self) -> list[tables.Entry]:
+        return [entry for entry in self._entries if entry.complete]
+
+    def begun_entries(self) -> list[tables.Entry]:
+        """Settings that are meant as entries and lack seeds or operations."""
+        return [entry for entry in self._entries if entry.begun and not entry.complete]
+
+    def leaderboard_table(self) -> str:
+        return markdown([tables.entry_row(i, entry) for i, entry in enumerate(self.complete_entries(), 1)])
+
+
+def functions_of(evidence: Evidence) -> dict[str, Any]:
+    """Everything that a template can call."""
+    methods = [name for name in dir(Evidence) if not name.startswith("_") and callable(getattr(Evidence, name))]
+    texts = [taken, steps, times, verdict, held, best, distance, share_on_axes, steps_of_seed, without_filter]
+    texts += [tables.missing_text, entry_command, *page_duels.TEXTS]
+    found: dict[str, Any] = {name: getattr(evidence, name) for name in methods}
+    return (
+        found | {text.__name__: text for text in texts} | {"reported_table": lambda: markdown(tables.reported_rows())}
+    )
+
+
+# Command ------------------------------------------------------------------------------------------------------------
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pages", nargs="*", choices=[[], *PAGES], default=[], help="pages to write (default: all)")
+    args = parser.parse_args()
+    evidence = Evidence(RESULTS)
+    for page in args.pages or PAGES:
+        try:
+            text = render(page, functions_of(evidence))
+        except ClaimError as error:
+            print(error, file=sys.stderr)
+            return 1
+        path = PAGES[page]
+        path.write_text(put_between(path.read_text(encoding="utf-8"), text) if page == "readme" else text)
+        print(f"written: {path.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
