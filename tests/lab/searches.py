@@ -74,7 +74,7 @@ def main_here(words: Sequence[str]) -> int:
     return main(words)
 
 
-class Killed(Exception):
+class KilledError(Exception):
     """The leader is gone."""
 
 
@@ -105,7 +105,7 @@ class Pretended:
 
     def wait(self, seconds: float) -> list[tuple[Job, str | None]]:
         if self._dice.random() < self._kills:
-            raise Killed
+            raise KilledError
         job = self._running.pop(self._dice.randrange(len(self._running)))
         if self._dice.random() < self._dies:
             return [(job, Died("its worker died"))]
@@ -121,9 +121,7 @@ def pretended_run(job: Job, curve: Curve) -> Run:
     for step in range(settings["eval_every"], settings["steps"] + 1, settings["eval_every"]):
         value = curve(settings, step)
         rows.append(Row(step, 1.0, 1.0, 1.1 - value, value, 1.0, 1.0, None, 0.1, step, step / 100))
-        run = Run.from_table(
-            job.path, settings=settings, experiment="", summary={"diverged": False}, rows=rows, environment={}
-        )
+        run = run_of(job.path, settings, rows)
         if search.pruned_at(run, job.limits) is not None:
             break
         if (
@@ -167,5 +165,10 @@ def rows_of(*accuracies: float, losses: tuple[float, ...] = (), train_loss: floa
 def made(rows: list[Row], *, diverged: bool = False, **values: Any) -> Run:
     """A run of the tiny task with these evaluations."""
     settings = tiny(**{"filter": "ema", "steps": 40, "eval_every": 10, **values})
-    summary = {"diverged": diverged}
-    return Run.from_table(Path("made"), settings=settings, experiment="", summary=summary, rows=rows, environment={})
+    return run_of(Path("made"), settings, rows, diverged=diverged)
+
+
+def run_of(path: Path, settings: Settings, rows: list[Row], *, diverged: bool = False) -> Run:
+    """A run that has no directory."""
+    kept: Any = {"experiment": "", "environment": {}, "tables": {}}
+    return Run.from_table(path, settings=settings, summary={"diverged": diverged}, rows=lambda: list(rows), **kept)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from searches import BASE, InThisProcess, Killed, Pretended, bump, ignore, made, quiet, rows_of
+from searches import BASE, InThisProcess, KilledError, Pretended, bump, ignore, made, quiet, rows_of
 
 from grokfast.lab import Run, load_runs
 from grokfast.lab.runs.directory import RunError
@@ -151,7 +151,7 @@ def test_killed_at_any_moment_and_continued_it_ends_the_same(whole: Search, seed
         try:
             search = run_whole(SEARCH, pool, tmp_path / "trials.jsonl")
             break
-        except Killed:
+        except KilledError:
             kills += 1
             if (kills + seed) % 2:  # the journal may be cut anywhere, or be gone
                 content = (tmp_path / "trials.jsonl").read_bytes()
@@ -203,7 +203,7 @@ def test_a_grid_is_every_combination_with_every_seed_once() -> None:
     pool = Pretended(bump("lamb", 1.0), 5)
     search = run_whole(GRID, pool)
     pairs = [(job.settings["alpha"], job.settings["lamb"], job.settings["seed"]) for job in pool.begun]
-    assert sorted(pairs) == sorted((a, l, s) for a in (0.9, 0.98) for l in (1.0, 2.0) for s in (3, 4))
+    assert sorted(pairs) == sorted((alpha, lamb, s) for alpha in (0.9, 0.98) for lamb in (1.0, 2.0) for s in (3, 4))
     assert len(rank(search)) == 4
 
 

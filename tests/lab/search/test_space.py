@@ -105,7 +105,7 @@ def test_a_list_that_cannot_be_read_is_refused_by_name(text: str, message: str) 
     ["lamb=1", "lamb=1:2:3", "lamb=2:1", "lamb=0:1:log", "lamb=1:inf", "filter=a:b", "alpha=0.5:1:memory", "lamb=1:"],
 )
 def test_a_range_that_cannot_be_searched_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="range|must be a number"):
+    with pytest.raises(ValueError, match=r"range|must be a number"):
         read_dimensions("modmul", [], [], [text])
 
 

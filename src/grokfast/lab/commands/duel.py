@@ -13,10 +13,8 @@ from grokfast.lab.commands.flags import add_settings, add_task, settings_from
 from grokfast.lab.commands.sweep import add_engine_flags, add_ranges, bar_of, engine_of
 from grokfast.lab.commands.terminal import show_progress
 from grokfast.lab.search.duel import (
-    ARMS,
     FILE,
-    FRESH_RUNS,
-    TRIALS,
+    TABLES,
     Duel,
     Outcome,
     budget_lines,
@@ -95,7 +93,7 @@ def report(outcome: Outcome, folder: Path, args: argparse.Namespace) -> int:
         show(make_table(head, rows), *outcome.sentences, *outcome.edges())
         if more := more_command(outcome, args):
             print(more)
-        print(f"written: {', '.join(str(folder / name) for name in (FILE, FRESH_RUNS, ARMS, TRIALS))}")
+        print(f"written: {', '.join(str(folder / name) for name in (FILE, *TABLES))}")
         print(f"look at all runs: grokfast report {shlex.quote(str(folder))}", flush=True)
     for line in outcome.failed:
         complain(f"failed: {line}")

@@ -12,7 +12,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
@@ -129,13 +129,14 @@ def ab(
         "optimizer": "",
         "steps": steps,
         "until": level,
-        "level": (1.0 if level is None else level),
+        "level": 1.0 if level is None else level,
         "hold": HOLD if hold is None else hold,
         "extra_steps": 0,
         "measure": measure,
         "train_fn": source_of(train_fn),
     }
-    duel = Duel(given, arms, "own", measure if level is None else "held", tunings, trials, seeds, tuning_seeds, seed)
+    objective = measure if level is None else "held" if given["hold"] else "first"
+    duel = Duel(given, arms, "own", objective, tunings, trials, seeds, tuning_seeds, seed)
     check_sizes(duel)
     where = None if folder is None else Path(folder)
     if where is not None:
@@ -144,7 +145,7 @@ def ab(
     for name, (fixed, ranges) in arms.items():
         tell(f"{name}: {space_text(fixed, ranges)}")
     tell(f"{duel.total:,} runs of train_fn, at most {steps:,} steps each")
-    contest = Contest(duel, job_of(duel), dict, Journal(where and where / "trials.jsonl", tell))
+    contest = Contest(duel, job_of(duel), dict, Journal(where and where / f"trials-{given['train_fn']}.jsonl", tell))
     with nullcontext() if where is None else leading(where):
         if not carry_out(contest.advance, lambda: duel.total, pool, pool.watch):
             raise KeyboardInterrupt
@@ -176,13 +177,14 @@ def space_text(fixed: Mapping[str, Any], ranges: tuple[Choices | Range, ...]) ->
 
 
 def source_of(function: TrainFunction) -> str:
-    """A hash of what a function does: of its source, else of its code."""
-    try:
-        text = inspect.getsource(function)
-    except (OSError, TypeError):
-        code = getattr(function, "__code__", None)
-        text = repr(function) if code is None else repr((code.co_code, code.co_consts, code.co_names))
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    """A hash of what a function does: of its source, and of its code, as two functions may share a line."""
+    parts: list[object] = []
+    with suppress(OSError, TypeError):
+        parts.append(inspect.getsource(function))
+    code = getattr(function, "__code__", None)
+    if code is not None:
+        parts += [code.co_code, code.co_names, *(each for each in code.co_consts if not inspect.iscode(each))]
+    return hashlib.sha256(repr(parts or function).encode()).hexdigest()[:8]
 
 
 def job_of(duel: Duel) -> Callable[[str, str, dict[str, Any], int, Limits | None], Job]:
@@ -239,7 +241,8 @@ class Here:
 def made_run(job: Job, rows: list[Row]) -> Run:
     last = rows[-1].val_loss if job.settings["measure"] == "loss" else rows[-1].val_accuracy
     summary = {"diverged": last is None or not math.isfinite(last)}
-    return Run.from_table(job.path, settings=job.settings, experiment="", summary=summary, rows=rows, environment={})
+    kept = {"experiment": "", "environment": {}, "tables": {}}
+    return Run.from_table(job.path, settings=job.settings, summary=summary, rows=lambda: rows, **kept)
 
 
 def read_runs(path: Path, tell: Tell) -> dict[str, list[Row]]:

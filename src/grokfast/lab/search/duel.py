@@ -9,16 +9,14 @@ at the reference's settings. `stats.verdict` alone decides which of two is bette
     DIR/trials.jsonl    what the searches proposed
     DIR/tuning/         run directories of the searches
     DIR/runs/           run directories of the fresh seeds
-    DIR/trials.csv, fresh.csv, arms.csv, verdicts.json      the outcome, as plain tables
+    DIR/trials.csv, fresh.csv, arms.csv, SHA256SUMS, verdicts.json    the outcome, as plain tables
 
 Seeds of tuning k, counted from S = seed + 1000 k: tuning seeds S, S + 1, ...; fresh seeds S + 100, S + 101, ...
 """
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import json
 import math
 from collections import Counter
@@ -28,8 +26,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from grokfast.lab import stats
-from grokfast.lab.runs.directory import Run
-from grokfast.lab.runs.files import read_json, sha256, write_atomically, write_json
+from grokfast.lab.runs.archive import read_csv, seal, write_csv
+from grokfast.lab.runs.directory import Run, RunError
+from grokfast.lab.runs.files import read_json, write_json
 from grokfast.lab.runs.metrics import finite
 from grokfast.lab.search.search import (
     LEVEL,
@@ -57,7 +56,8 @@ from grokfast.lab.training.run import make_task, rehearse
 
 STEPS = 3000  # budget of a run, unless the task's own is smaller
 BLOCK, FRESH = 1000, 100  # seeds of one tuning, and where its fresh ones begin
-DUEL, TRIALS, FRESH_RUNS, ARMS, FILE = "duel.json", "trials.csv", "fresh.csv", "arms.csv", "verdicts.json"
+DUEL, FILE = "duel.json", "verdicts.json"
+TABLES = "trials.csv", "fresh.csv", "arms.csv"  # of an outcome, with their digests in SHA256SUMS
 VERSION = 1  # of the outcome
 START = 10.0  # seconds until the workers have started
 POWER = 1.43  # (1.96 + 0.84) / 1.96: how much narrower an interval must be to decide four times out of five
@@ -163,6 +163,8 @@ def make_duel(
     if objective in LEVEL:  # runs go on until it is known whether they hold the level
         shared |= {"until": usual["level"], "hold": HOLD}
     asked = {**shared, **asked}
+    if objective == "held" and not asked["hold"]:
+        raise ValueError("objective held needs hold >= 1, got 0: use objective first")
     if typed and regime == "paper":
         raise ValueError(f"regime paper tunes nothing: no range must be given, got {typed[0].name}")
     found = {name: read_arm(name, asked, typed, tuned=regime != "paper") for name in arms}
@@ -543,63 +545,35 @@ def is_steady(sides: Sequence[Sequence[Sequence[Run]]]) -> bool:
 
 
 def write_outcome(outcome: Outcome, folder: Path) -> Outcome:
-    """Write the tables, then the verdicts with the digests of the tables; gives it with all looks so far."""
-    digests: dict[str, str] = {}
-    for file, rows in ((TRIALS, outcome.trials), (FRESH_RUNS, outcome.runs), (ARMS, outcome.settings)):
-        data = to_csv(rows)
-        write_atomically(folder / file, data)
-        digests[file] = sha256(data)
-    before = load_outcome(folder / FILE).looks if (folder / FILE).exists() else []
+    """Write the tables and their digests, then the verdicts; gives the outcome with all looks so far."""
+    path = folder / FILE
+    before = read_verdicts(path)["looks"] if path.exists() else []
     look = [outcome.duel["tunings"], outcome.duel["seeds"]]
     looks = [*before, *([] if look in before else [look])]
-    data = {"version": VERSION, "duel": outcome.duel, "looks": looks, "verdicts": outcome.verdicts, "files": digests}
-    write_json(folder / FILE, {**data, "digest": short_hash(data)})
+    for file, rows in zip(TABLES, (outcome.trials, outcome.runs, outcome.settings), strict=True):
+        write_csv(folder / file, rows)
+    seal(folder)
+    data = {"version": VERSION, "duel": outcome.duel, "looks": looks, "verdicts": outcome.verdicts}
+    write_json(path, {**data, "digest": short_hash(data)})
     return outcome._replace(looks=looks)
+
+
+def read_verdicts(path: Path) -> dict[str, Any]:
+    data = read_json(path)
+    digest = data.pop("digest", None)
+    if data.get("version") != VERSION or digest != short_hash(data):
+        raise ValueError(f"{path} was changed, or is of another version")
+    return data
 
 
 def load_outcome(path: Path) -> Outcome:
     """The outcome in a file verdicts.json and the tables beside it; ValueError if it is damaged or was changed."""
     try:
-        data = read_json(path)
-        digest = data.pop("digest", None)
-        if data.get("version") != VERSION or digest != short_hash(data):
-            raise ValueError("its digest or its version differs")
-        tables: list[list[dict[str, Any]]] = []
-        for file in (TRIALS, FRESH_RUNS, ARMS):
-            content = (path.parent / file).read_bytes()
-            if sha256(content) != data["files"][file]:
-                raise ValueError(f"{file} was changed since")
-            tables.append(from_csv(content))
+        data = read_verdicts(path)
+        tables = [read_csv(path.with_name(file)) for file in TABLES]
         return Outcome(data["duel"], *tables, data["verdicts"], data["looks"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RunError) as error:
         raise ValueError(f"{path} is not the outcome of a duel of this version: {error}") from error
-
-
-def to_csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """A table. Values of several parts are JSON; what is not known is empty."""
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({name: "" if value is None else cell_text(value) for name, value in row.items()})
-    return text.getvalue().encode()
-
-
-def cell_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def from_csv(content: bytes) -> list[dict[str, Any]]:
-    """The rows that `to_csv` wrote."""
-
-    def read(text: str) -> Any:
-        try:
-            return json.loads(text) if text else None
-        except ValueError:
-            return text
-
-    rows = csv.DictReader(io.StringIO(content.decode(), newline=""))
-    return [{name: read(text) for name, text in row.items()} for row in rows]
 
 
 # Carrying it out ----------------------------------------------------------------------------------------------------

@@ -72,8 +72,8 @@ def number_of(run: Run, objective: str) -> Steps:
         return steps_to(run.crossing(objective), diverged=run.status == "diverged")
     if objective == "seconds":
         found = number_of(run, "held")
-        rows = [row.seconds for row in run.rows if row.step <= found.value]
-        return Steps(rows[-1] if math.isfinite(found.value) else math.inf, found.exact)
+        seconds = max((row.seconds for row in run.rows if row.step <= found.value), default=0.0)
+        return Steps(seconds if math.isfinite(found.value) else math.inf, found.exact)
     if objective == "best_loss":
         value = min((row.val_loss for row in run.rows if math.isfinite(row.val_loss)), default=None)
     else:
