@@ -19,7 +19,8 @@ from grokfast.lab.commands.common import (
     show,
 )
 from grokfast.lab.runs.directory import Run, Status, find_run, load_runs
-from grokfast.lab.runs.metrics import Kind, best
+from grokfast.lab.runs.metrics import Kind
+from grokfast.lab.tables import row_of
 
 COLUMNS = {  # of the list, and the keys of a row that they show
     "run": "name",
@@ -74,35 +75,14 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
-# A run as a row -------------------------------------------------------------------------------------------------------
-
-
-def row_of(run: Run) -> dict[str, Any]:
-    """A run as one row of numbers: its settings and what came out. A crossing is in (first_after, first]."""
-    rows = run.rows
-    last, lowest, highest = rows[-1] if rows else None, best(rows, "loss"), best(rows, "accuracy")
-    row: dict[str, Any] = {"name": run.name, "experiment": run.experiment, "status": run.status}
-    row |= {name: value for name, value in run.settings.items() if name not in ("measure", "level")}
-    row |= {"measure": run.measure, "level": run.level, "step": last.step if last else 0}
-    for kind in KINDS:
-        crossing = run.crossing(kind)
-        row |= {kind: crossing.step, f"{kind}_after": crossing.after}
-    return {
-        **row,
-        "final_train_accuracy": last and last.train_accuracy,
-        "final_val_accuracy": last and last.val_accuracy,
-        "final_val_loss": last and last.val_loss if last is None or last.val_loss == last.val_loss else None,
-        "best_val_accuracy": highest and highest.value,
-        "best_val_loss": lowest and lowest.value,
-        "seconds": last.seconds if last else 0.0,
-    }
+# In words ------------------------------------------------------------------------------------------------------------
 
 
 def sort_key(row: dict[str, Any], name: str) -> tuple[int, Any]:
-    """Numbers by size and words by letters; a level that was never reached comes after, by how long it was tried."""
+    """Numbers by size and words by letters; then levels that were not reached; last what is not known yet."""
     if row[name] is not None:
         return 0, row[name]
-    return 1, row.get(f"{name}_after", 0) if row["step"] else float("inf")
+    return (1, row.get(f"{name}_after", 0)) if row["status"] in ("complete", "diverged") else (2, 0)
 
 
 def crossing_text(row: dict[str, Any], kind: str) -> str:
@@ -136,11 +116,9 @@ def show_list(rows: list[dict[str, Any]]) -> None:
     from rich.console import Console
 
     table = list_table(rows, COLUMNS)
-    console = Console()
-    if sys.stdout.isatty() and console.measure(table).maximum > console.width:
-        table = list_table(
-            rows, {**NARROW, **{k: v for k, v in COLUMNS.items() if k not in ("run", "train", "loss", "sec")}}
-        )
+    if sys.stdout.isatty() and Console(width=10_000).measure(table).maximum > Console().width:
+        shared = {name: key for name, key in COLUMNS.items() if name not in ("run", "train", "loss", "sec")}
+        table = list_table(rows, {**NARROW, **shared})
     show(table)
 
 

@@ -241,7 +241,7 @@ class Here:
 def made_run(job: Job, rows: list[Row]) -> Run:
     last = rows[-1].val_loss if job.settings["measure"] == "loss" else rows[-1].val_accuracy
     summary = {"diverged": last is None or not math.isfinite(last)}
-    kept = {"experiment": "", "environment": {}, "tables": {}}
+    kept: dict[str, Any] = {"experiment": "", "environment": {}, "tables": {}}
     return Run.from_table(job.path, settings=job.settings, summary=summary, rows=lambda: rows, **kept)
 
 

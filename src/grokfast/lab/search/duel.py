@@ -570,8 +570,8 @@ def load_outcome(path: Path) -> Outcome:
     """The outcome in a file verdicts.json and the tables beside it; ValueError if it is damaged or was changed."""
     try:
         data = read_verdicts(path)
-        tables = [read_csv(path.with_name(file)) for file in TABLES]
-        return Outcome(data["duel"], *tables, data["verdicts"], data["looks"])
+        trials, runs, settings = (read_csv(path.with_name(file)) for file in TABLES)
+        return Outcome(data["duel"], trials, runs, settings, data["verdicts"], data["looks"])
     except (ValueError, KeyError, TypeError, RunError) as error:
         raise ValueError(f"{path} is not the outcome of a duel of this version: {error}") from error
 
@@ -608,7 +608,8 @@ def duel_folder(duel: Duel) -> Path:
 
 def contest_in(duel: Duel, folder: Path, tell: Tell) -> Contest:
     def job_of(arm: str, part: str, given: dict[str, Any], seed: int, limits: Limits | None) -> Job:
-        settings = resolve(**{**given, "seed": seed})
+        asked: dict[str, Any] = {**given, "seed": seed}
+        settings = resolve(**asked)
         return Job(folder / part / name_of(settings), settings, limits)
 
     return Contest(duel, job_of, lambda given: resolve(**given), Journal(folder / "trials.jsonl", tell))
@@ -674,5 +675,5 @@ def duel(
     for line in budget_lines(asked, count_workers(asked.given, workers)):
         tell(line)
     where = None if folder is None else Path(folder)
-    engines = {"workers": workers, "engine": engine, "address": address}
+    engines: dict[str, Any] = {"workers": workers, "engine": engine, "address": address}
     return run_duel(asked, where, **engines, tell=tell, watch=line_watch(tell))

@@ -162,7 +162,8 @@ class Sweep:
 
     def settings(self, setting: Mapping[str, Any], seed: int) -> Settings:
         """The settings of one run, complete and checked."""
-        return resolve(**{**self.given, **setting, "seed": seed})
+        given: dict[str, Any] = {**self.given, **setting, "seed": seed}
+        return resolve(**given)
 
     @property
     def count(self) -> int:
@@ -362,8 +363,9 @@ def propose(
         used = {name: known[name] for name in params}
         value = values[place] if place < len(values) else None
         state = TrialState.RUNNING if place >= len(values) else TrialState.FAIL if value is None else None
-        found = {"state": state} if state is not None else {"value": min(float(value or 0.0), 1e300)}
-        study.add_trial(create_trial(params=params, distributions=used, **found))
+        found = state or TrialState.COMPLETE
+        number = None if value is None else min(value, 1e300)
+        study.add_trial(create_trial(params=params, distributions=used, state=found, value=number))
     params = study.ask(known).params
     return {d.name: plain(value_from(d, params)) for d in dimensions}
 

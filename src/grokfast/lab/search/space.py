@@ -286,7 +286,8 @@ def has_setting(given: Mapping[str, Any], dimension: Dimension) -> bool:
         return False
     value = dimension.values[0] if isinstance(dimension, Choices) else dimension.low
     try:
-        resolve(**{**given, dimension.name: value})
+        tried: dict[str, Any] = {**given, dimension.name: value}
+        resolve(**tried)
     except ValueError:
         return False
     return True
