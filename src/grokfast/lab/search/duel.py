@@ -596,9 +596,9 @@ def run_duel(
     contest = contest_in(duel, folder, tell)
     pool = open_pool(folder, duel.given, workers=workers, engine=engine, address=address, tell=tell, command=command)
     with pool, leading(folder):
-        if not carry_out(contest.advance, lambda: duel.total, pool, watch):
-            raise KeyboardInterrupt
-        return write_outcome(outcome_of(contest, lambda given: command_line(resolve(**given))), folder)
+        if carry_out(contest.advance, lambda: duel.total, pool, watch):
+            return write_outcome(outcome_of(contest, lambda given: command_line(resolve(**given))), folder)
+    raise KeyboardInterrupt
 
 
 def duel_folder(duel: Duel) -> Path:

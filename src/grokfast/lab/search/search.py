@@ -362,10 +362,10 @@ def propose(
         params = {name: value for d in dimensions for name, value in params_of(d, setting[d.name]).items()}
         used = {name: known[name] for name in params}
         value = values[place] if place < len(values) else None
-        state = TrialState.RUNNING if place >= len(values) else TrialState.FAIL if value is None else None
-        found = state or TrialState.COMPLETE
+        ended = TrialState.FAIL if value is None else TrialState.COMPLETE
+        state = ended if place < len(values) else TrialState.RUNNING
         number = None if value is None else min(value, 1e300)
-        study.add_trial(create_trial(params=params, distributions=used, state=found, value=number))
+        study.add_trial(create_trial(params=params, distributions=used, state=state, value=number))
     params = study.ask(known).params
     return {d.name: plain(value_from(d, params)) for d in dimensions}
 
@@ -623,8 +623,9 @@ def run_sweep(
     search = Search(sweep, make_job, Journal(folder / "trials.jsonl", tell))
     pool = open_pool(folder, sweep.given, workers=workers, engine=engine, address=address, tell=tell, command=command)
     with pool, leading(folder):
-        if not carry_out(search.advance, lambda: sweep.count * len(sweep.seeds), pool, watch):
-            raise KeyboardInterrupt
+        ended = carry_out(search.advance, lambda: sweep.count * len(sweep.seeds), pool, watch)
+    if not ended:  # not inside: there it would not let the workers save their runs
+        raise KeyboardInterrupt
     return search
 
 
