@@ -185,6 +185,44 @@ def test_a_mistake_gives_one_line_and_leaves_no_trace(
     assert [path.name for path in Path("foreign").iterdir()] == ["song.txt"]
 
 
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["logits_gini"], "objective logits_gini needs --measures"),
+        (["beauty", "--measures"], "effective_rank, got beauty"),
+    ],
+)
+def test_an_objective_that_is_not_recorded_is_refused(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", *FLAGS, "--grid", "lr=0.001,0.01", "--objective", *words]) == 1
+    assert message in capsys.readouterr().err
+    assert not Path("sweeps").exists()
+
+
+@pytest.mark.usefixtures("here")
+def test_a_sweep_ranks_by_a_measure_of_which_more_is_better(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--grid", "lr=0.001,0.03", "--steps", "20", "--measures", "--objective", "logits_gini", "--json"]
+    assert main(["sweep", *FLAGS, *words]) == 0
+    found = json.loads(capsys.readouterr().out)["settings"]
+    assert found[0]["median"] > found[1]["median"] > 0
+    assert found[0]["low"] <= found[0]["high"]
+    ends = {
+        run.settings["lr"]: (run.rows[-1].more or {})["logits_gini"]
+        for run in load_runs(next(Path("sweeps").glob("*/runs")))
+    }
+    assert found[0]["median"] == max(ends.values())
+
+
+@pytest.mark.usefixtures("here")
+def test_an_optimizer_by_path_can_be_varied(capsys: pytest.CaptureFixture[str]) -> None:
+    grid = ["--grid", "optimizer=adam,pytorch_optimizer:Lion", "--steps", "4", "--objective", "loss", "--json"]
+    assert main(["sweep", *FLAGS, *grid]) == 0
+    names = [row["setting"]["optimizer"] for row in json.loads(capsys.readouterr().out)["settings"]]
+    assert sorted(names) == ["adam", "pytorch_optimizer:Lion"]
+
+
 def test_a_missing_package_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["sweep", *FLAGS, *GRID]) == 1

@@ -567,7 +567,8 @@ def read_verdicts(path: Path) -> dict[str, Any]:
 
 
 def load_outcome(path: Path) -> Outcome:
-    """The outcome in a file verdicts.json and the tables beside it; ValueError if it is damaged or was changed."""
+    """The outcome in a duel's folder, or its file verdicts.json; ValueError if it is damaged or was changed."""
+    path = path / FILE if path.is_dir() else path
     try:
         data = read_verdicts(path)
         trials, runs, settings = (read_csv(path.with_name(file)) for file in TABLES)
