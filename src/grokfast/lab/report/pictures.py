@@ -6,6 +6,7 @@ Text and axes have the colour `currentColor`: black in a file, in a page the col
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -149,7 +150,9 @@ def with_ticks(channel: dict[str, Any], shown: Sequence[float]) -> dict[str, Any
     between = (
         (1,) if math.log10(high / low) > 2.5 else (1, 2, 5) if high > 5 * low else (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)
     )
-    return {**channel, "axis": {**channel["axis"], "values": [n * 10.0**d for d in decades for n in between]}}
+    values = [n * 10.0**d for d in decades for n in between]
+    # Without a count, Vega drops no label of a log axis but those that overlap.
+    return {**channel, "axis": {"format": channel["axis"]["format"], "values": values}}
 
 
 def data_layers(drawn: Sequence[dict[str, Any]], channels: dict[str, Any]) -> dict[str, Any]:
@@ -310,6 +313,7 @@ def draw(pictures: Sequence[Picture], path: Path) -> Path:
     return path
 
 
+@functools.cache
 def library() -> str:
     """The JavaScript that draws descriptions in a page, whole, so that the page needs no network."""
     import vl_convert
