@@ -15,6 +15,7 @@ from grokfast.lab.training.run import train
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 addition_runs: Any = pytest.importorskip("addition_runs")
+addition_experiments: Any = pytest.importorskip("addition_experiments")
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
 
 CASES: list[dict[str, Any]] = [
@@ -68,3 +69,20 @@ def test_one_large_draw_is_the_stream_of_many_small_ones() -> None:
 def test_unknown_settings_are_refused() -> None:
     with pytest.raises(ValueError, match=r"settings must be among p, width.*got windw"):
         addition_runs.train(0, windw=3)
+
+
+def test_the_cells_of_the_plan() -> None:
+    cells = list(addition_experiments.map_cells())
+    assert len(cells) == 6 * 7 * 6 + 2 * 7 * 4
+    assert len({str(sorted(cell.items())) for cell in cells}) == len(cells)
+    surrogates = list(addition_experiments.surrogate_cells())
+    assert len(surrogates) == 3 * 2 * (1 + 4 * (1 + 2 * 4))
+
+
+def test_a_search_prefers_held_to_touched_to_near() -> None:
+    value, every = addition_experiments.search_value, 5
+    held = {"every": every, "curve": [0.1] * 9 + [0.96] * 40}
+    touched = {"every": every, "curve": ([0.96] * 20 + [0.5]) * 19}
+    far = {"every": every, "curve": [0.1] * 400}
+    assert value(held) == 50
+    assert 50 < value(touched) < value(far) <= 4000

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from grokfast.lab.stats import Spread, Steps, Verdict, spread_of, verdict
 from page_tables import Columns, markdown
 
 from grokfast.lab import stats
 from grokfast.lab.runs.archive import read_csv
+from grokfast.lab.stats import Spread, Steps, Verdict, spread_of, verdict
 
 STEADY = 1.25  # how much the time of a step may vary within an arm; more than that is other work on the machine
 REGIMES = {

@@ -1,0 +1,184 @@
+"""Our pages: they say what results/ says, and a sentence that is no longer true cannot be published."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import pages  # noqa: E402
+from pages import ClaimError, Evidence, functions_of, put_between, render, wrap, write_pages  # noqa: E402
+
+CLAIM = re.compile(r"\b(faster|slower|sooner|later|better|worse|helps|hurts)\b")
+
+
+@pytest.fixture(scope="module")
+def evidence() -> Evidence:
+    return Evidence(ROOT / "results")
+
+
+@pytest.fixture
+def template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of a template of the results page, in a repository of its own."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "results.md").write_text("as before\n")
+    monkeypatch.setattr(pages, "TEMPLATES", tmp_path)
+    return tmp_path / "results.md.j2"
+
+
+# What is committed ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", pages.PAGES)
+def test_a_page_is_what_the_results_say(page: str, evidence: Evidence) -> None:
+    written, text = (ROOT / pages.PAGES[page]).read_text(), render(page, functions_of(evidence))
+    assert (put_between(written, text) if page == "readme" else text) == written, "make results"
+
+
+def test_every_picture_that_a_page_shows_is_drawn_and_no_other(evidence: Evidence) -> None:
+    for page in pages.PAGES:
+        render(page, functions_of(evidence))
+    drawn = {path.stem for path in (ROOT / pages.FIGURES).glob("*.svg")}
+    assert {*evidence.drawn, "answer"} == drawn, "make results; remove the others"
+
+
+def test_what_the_demo_shows_is_what_the_results_say(evidence: Evidence) -> None:
+    from page_pictures import demo_evidence
+
+    assert (ROOT / pages.DEMO).read_text() == demo_evidence(evidence), "make results"
+
+
+def test_the_evidence_is_few_small_files_that_know_no_directory_of_a_machine() -> None:
+    files = [path for path in (ROOT / "results").rglob("*") if path.is_file()]
+    assert len(files) <= 30
+    assert sum(path.stat().st_size for path in files) < 25e6
+    assert not [path for path in files if path.suffix == ".csv" and re.search(r'"/|[=,]/\w', path.read_text())]
+
+
+# Claims ---------------------------------------------------------------------------------------------------------------
+
+
+def items(text: str) -> list[str]:
+    """The paragraphs and list items of a template, each with the lines of Jinja above it."""
+    found: list[list[str]] = [[]]
+    before: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("{%"):
+            before.append(line)
+        elif not line.strip() or line.startswith(("- ", "#", "|")):
+            found.append([*before, line] if line.strip() else [])
+            before = []
+        else:
+            found[-1] += [*before, line]
+            before = []
+    return ["\n".join(lines) for lines in found if lines]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "templates").glob("*.j2")), ids=lambda path: path.name)
+def test_a_sentence_that_claims_a_difference_has_its_condition(path: Path) -> None:
+    for item in items(path.read_text()):
+        prose = re.sub(r"\{[{%].*?[%}]\}", "", item)
+        explains = "rule" in prose or "compared" in prose  # what the words mean, not who is faster
+        if CLAIM.search(prose) and not explains:
+            assert "{% require" in item, f"{path.name}: no condition beside: {prose.strip()[:120]}"
+
+
+def test_a_claim_that_is_not_true_names_its_line_and_nothing_is_written(template: Path, tmp_path: Path) -> None:
+    template.write_text("# Results\n\nMA is fast.\n{% require 1 + 1 == 3 %}\n")
+    message = r"docs/templates/results.md.j2:4: this is not true any more: \{% require 1 \+ 1 == 3 %\}"
+    with pytest.raises(ClaimError, match=message):
+        write_pages(["results"], tmp_path)
+    assert (tmp_path / "docs" / "results.md").read_text() == "as before\n"
+
+
+def test_a_claim_that_is_true_leaves_no_trace(template: Path, tmp_path: Path) -> None:
+    template.write_text("# Results\n\n{% require 1 + 1 == 2 %}\nMA is fast.\n")
+    write_pages(["results"], tmp_path)
+    assert (tmp_path / "docs" / "results.md").read_text() == "# Results\n\nMA is fast.\n"
+
+
+def test_a_name_that_is_not_known_is_an_error(template: Path, tmp_path: Path) -> None:
+    template.write_text("{{ stepps }}\n")
+    with pytest.raises(Exception, match="stepps"):
+        write_pages(["results"], tmp_path)
+
+
+def test_an_arm_without_runs_is_named(evidence: Evidence) -> None:
+    with pytest.raises(ClaimError, match=r"results/ has no run of modmul with \{'lr': 0.5\}"):
+        evidence.arm("modmul", lr=0.5)
+
+
+def test_three_seeds_decide_nothing(evidence: Evidence) -> None:
+    baseline, fast = evidence.arm("modmul"), evidence.arm("modmul", filter="ma")
+    assert len(baseline.runs) == 3
+    assert pages.verdict(fast, baseline) == "undecided"  # although all are 40 times as fast
+
+
+# Text -----------------------------------------------------------------------------------------------------------------
+
+
+def test_long_paragraphs_are_wrapped_and_tables_and_code_are_not() -> None:
+    long = "word " * 40
+    text = f"# {long}\n\n{long}\n\n- {long}\n- b\n\n| {long} |\n\n```sh\n{long}\n```\n"
+    lines = wrap(text).splitlines()
+    assert max(len(line) for line in lines if line.startswith(("word", "-", "  "))) >= len(long)  # code
+    prose = [line for line in lines[2:] if not line.startswith("|")]
+    assert [line for line in prose if line.startswith("- ")][1] == "- b"
+    assert sum(len(line) > 120 for line in prose) == 1
+    assert wrap(wrap(text)) == wrap(text)
+
+
+def test_a_page_without_marks_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"README.md must hold <!-- results -->"):
+        put_between("no marks", "block")
+
+
+# keep.py --------------------------------------------------------------------------------------------------------------
+
+
+def test_runs_are_added_once_and_other_results_are_refused(tmp_path: Path) -> None:
+    sys.path.insert(0, str(ROOT / "tests" / "lab"))
+    from keep import keep
+    from made import row, write_run
+    from tiny import tiny
+
+    from grokfast.lab.runs.archive import read_tables
+    from grokfast.lab.runs.directory import RunError
+
+    first = write_run(tmp_path / "a", tiny(), [row(10, 1.0, 0.5)])
+    second = write_run(tmp_path / "a", tiny(seed=1), [row(10, 1.0, 0.5)])
+    assert [run.name for run in keep([first], tmp_path / "kept")] == [first.name]
+    assert [run.name for run in keep([first, second], tmp_path / "kept")] == [second.name]
+    assert len(read_tables(tmp_path / "kept")) == 2
+    slower = write_run(tmp_path / "b", tiny(), [row(10, 1.0, 0.5)._replace(seconds=99.0)])
+    assert keep([slower], tmp_path / "kept") == []  # only the time differs
+    other = write_run(tmp_path / "c", tiny(), [row(10, 2.0, 0.5)])
+    with pytest.raises(RunError, match=r"is kept in .* with other results"):
+        keep([other], tmp_path / "kept")
+
+
+# count.py -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "decides"),
+    [
+        ("return 'faster' if a < b else 'slower'", True),
+        ('"""Which is faster."""\n    return a < b', False),
+        ("return 'faster'", False),
+    ],
+)
+def test_a_place_that_decides_compares_and_has_a_word_for_it(body: str, decides: bool) -> None:
+    import ast
+
+    import count
+
+    (function,) = ast.parse(f"def f(a, b):\n    {body}\n").body
+    found: Any = count.decides(function)  # type: ignore[arg-type]
+    assert found is decides

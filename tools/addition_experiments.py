@@ -1,0 +1,363 @@
+"""The maps and duels of the small task that docs/plan.md lists. Thousands of runs, on one core; resumable.
+
+    python tools/addition_experiments.py map        # plan B: steps over weight decay, with and without filters
+    python tools/addition_experiments.py surrogate  # plan C: a filter against a larger learning rate
+    python tools/addition_experiments.py duels      # plan D: replicated duels
+    python tools/addition_experiments.py report     # the verdicts, as Markdown
+    python tools/addition_experiments.py tables     # a row per run, for results/
+
+Lines are appended to FOLDER/STAGE.jsonl, one per run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import addition_runs
+import torch
+
+from grokfast.lab.stats import (
+    HOLD,
+    Crossing,
+    Steps,
+    Verdict,
+    first_crossing,
+    held_crossing,
+    interval_text,
+    spread_of,
+    steps_to,
+    verdict,
+)
+
+LEVEL = 0.95
+Line = dict[str, Any]
+
+# Plan B and C -------------------------------------------------------------------------------------------------------
+
+NONE: Line = {}
+MA: Line = {"filter": "ma", "window_size": 50, "lamb": 2.0}
+EMA: Line = {"filter": "ema", "alpha": 0.96, "lamb": 2.0}
+LATE: Line = {**EMA, "two_stage": 150}
+PAPER: Line = {"filter": "ema", "alpha": 0.98, "lamb": 2.0}
+AVERAGED: Line = {"average": 0.95}
+DECAYS = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+
+
+def map_cells() -> Iterator[Line]:
+    arms = (NONE, MA, LATE, EMA, PAPER, AVERAGED)
+    columns: list[tuple[Line, Sequence[Line]]] = [({"lr": lr}, arms) for lr in (0.01, 0.03, 0.003)]
+    changes: list[Line] = [{"batch_size": 0}, {"loss": "cross-entropy"}, {"clip_norm": 1.0}]
+    columns += [({"lr": 0.01, **change}, arms) for change in changes]
+    columns += [({"lr": 0.01, "p": p}, (NONE, MA, LATE, EMA)) for p in (31, 17)]
+    for column, some in columns:
+        for decay in DECAYS:
+            for arm in some:
+                yield {**column, "weight_decay": decay, **arm}
+
+
+def surrogate_cells() -> Iterator[Line]:
+    for batch in (64, 16, 0):
+        for decay in (0.3, 1.0):
+            base: Line = {"batch_size": batch, "lr": 0.01, "weight_decay": decay}
+            yield base
+            for lamb in (0.5, 1.0, 2.0, 5.0):
+                yield {**base, "lr": 0.01 * (1 + lamb), "weight_decay": decay / (1 + lamb)}
+                for memory in (3, 10, 50, 200):
+                    yield {**base, "filter": "ema", "alpha": 1 - 1 / memory, "lamb": lamb}
+                    yield {**base, "filter": "ma", "window_size": 2 * memory - 1, "lamb": lamb}
+
+
+STAGES: dict[str, tuple[Callable[[], Iterator[Line]], range]] = {
+    "map": (map_cells, range(1000, 1010)),
+    "surrogate": (surrogate_cells, range(2000, 2010)),
+}
+
+
+def run_cells(stage: str, folder: Path) -> None:
+    """Train the runs of a map that are missing."""
+    cells, seeds = STAGES[stage]
+    done = {(line["cell"], line["seed"]) for line in read(folder, stage)}
+    with (folder / f"{stage}.jsonl").open("a") as file:
+        for number, cell in enumerate(cells()):
+            for seed in seeds:
+                if (number, seed) not in done:
+                    line = {"cell": number, **run_one(cell, seed, steps=4000, every=10)}
+                    file.write(json.dumps(line) + "\n")
+                    file.flush()
+
+
+def run_one(values: Line, seed: int, *, steps: int, every: int) -> Line:
+    curve = addition_runs.train(seed, steps=steps, eval_every=every, hold=HOLD, **values)
+    return {
+        "seed": seed,
+        "values": values,
+        "diverged": bool(curve.diverged),
+        "every": every,
+        "curve": [round(float(value), 4) for value in curve.val_accuracy],
+        "coherence": [round(float(value), 5) for value in curve.coherence[::10]],
+    }
+
+
+# Plan D -------------------------------------------------------------------------------------------------------------
+
+K, TRIALS, FRESH, BUDGET, EVERY = 20, 30, 5, 2000, 5
+REGIMES: dict[str, Line] = {
+    "tuned": {},
+    "no-decay": {"weight_decay": 0.0},
+    "noise": {"label_noise": 0.05},
+    "little-data": {"train_fraction": 0.4},
+    "full-batch": {"batch_size": 0},
+}
+ADDED: dict[str, tuple[str, ...]] = {
+    "adamw": (),
+    "adamw+ema": ("filter", "alpha", "lamb"),
+    "adamw+ma": ("filter", "window_size", "lamb"),
+    "adamw+average": ("average",),
+}
+BETAS = ((0.9, 0.98), (0.9, 0.95), (0.9, 0.999), (0.8, 0.98), (0.5, 0.98), (0.5, 0.9))
+
+
+def propose(trial: Any, arm: str, regime: str) -> Line:
+    values: Line = {"lr": trial.suggest_float("lr", 1e-3, 0.3, log=True)}
+    if regime != "no-decay":
+        values["weight_decay"] = trial.suggest_float("weight_decay", 1e-3, 30.0, log=True)
+    values["betas"] = BETAS[trial.suggest_categorical("betas", list(range(6)))]
+    clipped = trial.suggest_categorical("clip", [False, True])
+    values["clip_norm"] = trial.suggest_float("clip_norm", 0.25, 4.0, log=True) if clipped else 0.0
+    if arm in ("adamw+ema", "adamw+average"):
+        decay = 1 - 1 / trial.suggest_float("memory", 2.0, 500.0, log=True)
+        values |= {"average": decay} if arm == "adamw+average" else {"filter": "ema", "alpha": decay}
+    if arm == "adamw+ma":
+        values |= {"filter": "ma", "window_size": trial.suggest_int("window_size", 2, 500, log=True)}
+    if "filter" in values:
+        values["lamb"] = trial.suggest_float("lamb", 0.05, 10.0, log=True)
+    return values
+
+
+def search_value(line: Line) -> float:
+    """The held step; without one, budget x (1 + gap of the best stretch)."""
+    held = crossings(line)[1]
+    if held.step is not None:
+        return held.step
+    curve = line["curve"]
+    worst = [min(curve[i : i + HOLD + 1]) for i in range(len(curve) - HOLD)]
+    return BUDGET * (2 - max(worst, default=0.0) / LEVEL)
+
+
+def run_duels(folder: Path) -> None:
+    """Replicates that are missing: tune every arm, then run the winners and both controls on fresh seeds."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    done = {(line["regime"], line["replicate"]) for line in read(folder, "duels") if line["role"] == "end"}
+    for regime, fixed in REGIMES.items():
+        for replicate in range(K):
+            if (regime, replicate) in done:
+                continue
+            here: Line = {"regime": regime, "replicate": replicate}
+            lines, best = list[Line](), dict[str, Line]()
+            for arm in ADDED:
+                study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=replicate))
+                found: list[tuple[float, int, Line]] = []
+                for number in range(TRIALS):
+                    trial = study.ask()
+                    values = {**propose(trial, arm, regime), **fixed}
+                    line = run_one(values, 10000 + replicate, steps=BUDGET, every=EVERY)
+                    study.tell(trial, search_value(line))
+                    found.append((search_value(line), number, values))
+                    lines.append({**here, "role": "trial", "arm": arm, "n": number, **line})
+                best[arm] = min(found, key=lambda each: each[:2])[2]
+            for seed in range(20000 + FRESH * replicate, 20000 + FRESH * (replicate + 1)):
+                for arm, added in ADDED.items():
+                    roles = {"fresh": best[arm]}
+                    if added:
+                        roles["without"] = {k: v for k, v in best[arm].items() if k not in added}
+                        roles["with"] = {**best["adamw"], **{k: best[arm][k] for k in added}}
+                    for role, values in roles.items():
+                        lines.append(
+                            {**here, "role": role, "arm": arm, **run_one(values, seed, steps=BUDGET, every=EVERY)}
+                        )
+            lines.append({**here, "role": "end"})
+            with (folder / "duels.jsonl").open("a") as file:
+                file.write("".join(json.dumps(line) + "\n" for line in lines))
+
+
+# Reading ------------------------------------------------------------------------------------------------------------
+
+
+def read(folder: Path, stage: str) -> list[Line]:
+    path = folder / f"{stage}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def crossings(line: Line) -> tuple[Crossing, Crossing]:
+    """First touch and held."""
+    if "held" in line:  # tuning trials may be kept without their curves
+        first, held = line["first"], line["held"]
+        return Crossing(line["last"], first), Crossing(line["after"], held)
+    reached = [value >= LEVEL for value in line["curve"]]
+    steps = [line["every"] * (i + 1) for i in range(len(reached))]
+    return first_crossing(steps, reached), held_crossing(steps, reached)
+
+
+def held_steps(line: Line) -> Steps:
+    return steps_to(crossings(line)[1], diverged=line["diverged"])
+
+
+def arm_of(values: Line) -> str:
+    """The filter of a run, in short."""
+    if values.get("average"):
+        return f"averaged {values['average']:g}"
+    if values.get("filter") is None:
+        return "no filter"
+    kind = f"MA ({values['window_size']}" if values["filter"] == "ma" else f"EMA ({values['alpha']:.3g}"
+    late = f" from step {values['two_stage']}" if values.get("two_stage") else ""
+    return f"{kind}, {values['lamb']:g}){late}"
+
+
+def column_of(values: Line) -> str:
+    usual: Line = {"lr": 0.01, "p": 23, "loss": "mse", "batch_size": 64, "clip_norm": 0.0}
+    return ", ".join(f"{name} {values[name]}" for name in usual if name in values)
+
+
+# The report ---------------------------------------------------------------------------------------------------------
+
+
+def cell_text(runs: Sequence[Steps]) -> str:
+    spread = spread_of(runs)
+    return f"{spread.median}" + (
+        f" ({spread.count - spread.censored} of {spread.count} hold)" if spread.censored else ""
+    )
+
+
+def words(found: Verdict) -> str:
+    return f"{found.word} ({interval_text(found)})"
+
+
+def report_map(folder: Path) -> None:
+    columns: dict[str, dict[float, dict[str, list[Steps]]]] = {}
+    for line in read(folder, "map"):
+        cells = columns.setdefault(column_of(line["values"]), {})
+        arms = cells.setdefault(line["values"]["weight_decay"], {})
+        arms.setdefault(arm_of(line["values"]), []).append(held_steps(line))
+    for column, decays in columns.items():
+        names = list(next(iter(decays.values())))
+        print(f"\n### {column}\n\n| decay | {' | '.join(names)} |\n|---{'|---' * len(names)}|")
+        for decay, arms in decays.items():
+            print(f"| {decay:g} | {' | '.join(cell_text(arms.get(name, [])) for name in names)} |")
+        print(f"\n| decay | {' | '.join(names[1:])} |\n|---{'|---' * (len(names) - 1)}|")
+        for decay, arms in decays.items():
+            found = [words(verdict([arms.get(name, [])], [arms["no filter"]])) for name in names[1:]]
+            print(f"| {decay:g} | {' | '.join(found)} |")
+        late, start = (f"EMA (0.96, 2){when}" for when in (" from step 150", ""))
+        found = [
+            f"decay {d:g}: {words(verdict([a[late]], [a[start]]))}"
+            for d, a in decays.items()
+            if late in a and start in a
+        ]
+        print(f"\n{late} against the same from the start: {'; '.join(found)}")
+
+
+def report_surrogate(folder: Path) -> None:
+    runs: dict[tuple[Any, ...], list[Steps]] = {}
+    for line in read(folder, "surrogate"):
+        v = line["values"]
+        key = v["batch_size"], round(v["lr"] * v["weight_decay"], 9), round(v["lr"], 6), arm_of(v)
+        runs.setdefault(key, []).append(held_steps(line))
+    for batch in (64, 16, 0):
+        for decay in (0.3, 1.0):
+            product = round(0.01 * decay, 9)
+            if (batch, product, 0.01, "no filter") not in runs:
+                continue
+            base = cell_text(runs[batch, product, 0.01, "no filter"])
+            print(f"\n### batch {batch or 'all'}, decay {decay:g}: no filter {base}\n")
+            print("| lamb | surrogate | filter | memory 3 | 10 | 50 | 200 |\n|---|---|---|---|---|---|---|")
+            for lamb in (0.5, 1.0, 2.0, 5.0):
+                surrogate = runs.get((batch, product, round(0.01 * (1 + lamb), 6), "no filter"), [])
+                for kind in ("EMA", "MA"):
+                    cells = list[str]()
+                    for memory in (3, 10, 50, 200):
+                        size = f"{1 - 1 / memory:.3g}" if kind == "EMA" else f"{2 * memory - 1}"
+                        mine = runs.get((batch, product, 0.01, f"{kind} ({size}, {lamb:g})"), [])
+                        cells.append(f"{cell_text(mine)}: {words(verdict([mine], [surrogate]))}" if mine else "")
+                    print(f"| {lamb:g} | {cell_text(surrogate)} | {kind} | {' | '.join(cells)} |")
+
+
+def report_duels(folder: Path) -> None:
+    runs: dict[tuple[str, str, str], dict[int, list[Steps]]] = {}
+    for line in read(folder, "duels"):
+        if line["role"] not in ("trial", "end"):
+            arms = runs.setdefault((line["regime"], line["role"], line["arm"]), {})
+            arms.setdefault(line["replicate"], []).append(held_steps(line))
+    print(
+        "\n| regime | K | arm | steps | tuned, against tuned AdamW | against its settings without | AdamW's with it |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    for regime in REGIMES:
+        arms = {arm: list(runs.get((regime, "fresh", arm), {}).values()) for arm in ADDED}
+        for arm, tunings in arms.items():
+            if not tunings:
+                continue
+            flat = cell_text([run for tuning in tunings for run in tuning])
+            cells = [regime, str(len(tunings)), arm, flat, "", "", ""]
+            if arm != "adamw":
+                without, with_it = (list(runs[regime, role, arm].values()) for role in ("without", "with"))
+                pairs = ((tunings, arms["adamw"]), (tunings, without), (with_it, arms["adamw"]))
+                cells[4:] = [words(verdict(mine, theirs)) for mine, theirs in pairs]
+            print(f"| {' | '.join(cells)} |")
+
+
+# Tables -------------------------------------------------------------------------------------------------------------
+
+
+def write_tables(folder: Path) -> None:
+    """addition_runs.parquet: a row per run. addition_curves.parquet: validation accuracy, without those of trials."""
+    import polars
+
+    rows, curves = list[Line](), list[Line]()
+    for stage in ("map", "surrogate", "duels"):
+        for line in read(folder, stage):
+            if line.get("role") == "end":
+                continue
+            first, held = crossings(line)
+            values = {**addition_runs.USUAL, **line["values"]}
+            del values["hold"], values["level"]
+            values["steps"] = BUDGET if stage == "duels" else 4000
+            values["eval_every"] = EVERY if stage == "duels" else 10
+            if values["filter"] is None:
+                values |= {"alpha": None, "window_size": None, "lamb": None}
+            values["betas"] = json.dumps(values["betas"])
+            where = {name: line.get(name) for name in ("regime", "replicate", "role", "arm")}
+            outcome = {"first": first.step, "held": held.step, "held_after": held.after, "diverged": line["diverged"]}
+            number = len(rows)
+            rows.append({"run": number, "stage": stage, **where, **values, "seed": line["seed"], **outcome})
+            if "curve" in line and line.get("role") != "trial":
+                curves.append({"run": number, "val_accuracy": line["curve"]})
+    polars.DataFrame(rows, infer_schema_length=None).write_parquet(folder / "addition_runs.parquet")
+    polars.DataFrame(curves).write_parquet(folder / "addition_curves.parquet", compression_level=19)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=[*STAGES, "duels", "report", "tables"])
+    parser.add_argument("--folder", type=Path, default=Path("runs-addition"))
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    given.folder.mkdir(parents=True, exist_ok=True)
+    if given.what in STAGES:
+        run_cells(given.what, given.folder)
+    elif given.what == "duels":
+        run_duels(given.folder)
+    elif given.what == "tables":
+        write_tables(given.folder)
+    else:
+        for report in (report_map, report_surrogate, report_duels):
+            report(given.folder)
+
+
+if __name__ == "__main__":
+    main()
