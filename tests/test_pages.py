@@ -182,3 +182,39 @@ def test_a_place_that_decides_compares_and_has_a_word_for_it(body: str, decides:
     (function,) = ast.parse(f"def f(a, b):\n    {body}\n").body
     found: Any = count.decides(function)  # type: ignore[arg-type]
     assert found is decides
+
+
+def test_a_duel_with_many_tunings_is_kept_and_shown(tmp_path: Path) -> None:
+    import page_duels
+    from keep import keep_duel
+
+    arms: list[dict[str, Any]] = []
+    runs: list[dict[str, Any]] = []
+    for arm, settings_of, steps in (("adamw", None, 200), ("adamw+ema", None, 100), ("adamw", "adamw+ema", 101)):
+        for k in range(8):
+            side = {"arm": arm, "settings_of": settings_of, "tuning": k}
+            arms.append({**side, "setting": {"lr": 0.1 * (k + 1)}, "command": f"grokfast train addition --lr {k}"})
+            runs += [{**side, "seed": seed, "steps": steps + k + seed, "reached": True} for seed in range(3)]
+    about = {"task": "addition", "regime": "tuned", "steps": 500, "until": 0.95, "trials": 30, "tuning_seeds": 1}
+    keep_duel("addition-tuned", {**about, "objective": "held"}, arms, runs, [{"arm": "adamw", "trial": 0}], tmp_path)
+    keep_duel("addition-tuned", {**about, "objective": "held"}, arms, runs, [{"arm": "adamw", "trial": 0}], tmp_path)
+    duel = page_duels.load_duels(tmp_path)["addition-tuned"]
+    row = page_duels.verdict_row(duel, duel.challengers[0])
+    assert (row["by steps"], row["tunings"], row["seeds"], row["by seconds"]) == ("**faster**", "8", "24", "")
+    assert page_duels.same_settings(duel) == "no difference"
+    assert "tuned 8 times, with 30 trials of 1 seed" in page_duels.budget(duel)
+    assert len(page_duels.commands(duel)) == 3
+    assert (tmp_path / "duel_trials.csv").read_text() == "duel,arm,trial\naddition-tuned,adamw,0\n"
+
+
+def test_json_lines_are_kept_as_a_table(tmp_path: Path) -> None:
+    from keep import keep_lines
+
+    from grokfast.lab.runs.archive import read_parquet
+
+    path = tmp_path / "map.jsonl"
+    path.write_text(
+        '{"seed": 1, "values": {"lr": 0.1}, "curve": [0.5, 1.0]}\n{"seed": 2, "values": {"lr": 1}, "curve": []}\n'
+    )
+    frame = read_parquet(keep_lines(path, tmp_path))
+    assert frame.to_dicts() == [{"seed": 1, "curve": [0.5, 1.0], "lr": 0.1}, {"seed": 2, "curve": [], "lr": 1.0}]
