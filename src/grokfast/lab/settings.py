@@ -382,11 +382,11 @@ def filter_of(settings: Settings) -> grokfast.Filter | None:
     if name not in filters.FILTERS:
         raise ValueError(f"the filter {name} is not known here: name it with --filter {name}")
     given: Settings = {}
-    for field in fields_of("filter", filters.FILTERS[name]):
-        key = field if field in values else f"filter_{field}"
+    for part in fields_of("filter", filters.FILTERS[name]):
+        key = part if part in values else f"filter_{part}"
         if key not in values:
             raise ValueError(f"settings must be complete, got none called {key}")
-        given[field] = freeze(values[key])
+        given[part] = freeze(values[key])
     return filters.make_filter(name, given)
 
 

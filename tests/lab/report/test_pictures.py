@@ -146,6 +146,8 @@ def test_a_stair_rises_where_a_run_reaches_the_level() -> None:
 def test_all_verdicts_fit_one_picture_and_open_intervals_are_cut() -> None:
     slow, fast = ([[Steps(n * (100 + seed)) for seed in range(6)]] for n in (3, 1))
     never = [[Steps(100, False)] * 6]
-    drawn = texts(overview_picture([("a", verdict(fast, slow), None), ("b", verdict(fast, never), verdict(fast, fast))]))
+    drawn = texts(
+        overview_picture([("a", verdict(fast, slow), None), ("b", verdict(fast, never), verdict(fast, fast))])
+    )
     assert "as tuned" in drawn
     assert ">4<" in drawn

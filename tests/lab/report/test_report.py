@@ -1,4 +1,4 @@
-"""The report on whatever is in a folder of runs: damaged, empty, unfinished, of the user's own code; one rule for all."""
+"""The report on whatever is in a folder of runs: damaged, empty, unfinished, of the user's own code; one rule."""
 
 from __future__ import annotations
 
@@ -136,7 +136,9 @@ def foreign(run: Run, **changes: Any) -> Run:
 
 def test_a_task_that_is_not_known_here_is_reported(tmp_path: Path) -> None:
     runs = [
-        foreign(swept_run(tmp_path / "runs", 100 * i, filter="ema", lamb=float(i), seed=seed), task="tasks/mine.py:Mine")
+        foreign(
+            swept_run(tmp_path / "runs", 100 * i, filter="ema", lamb=float(i), seed=seed), task="tasks/mine.py:Mine"
+        )
         for i in (1, 2, 3)
         for seed in (0, 1)
     ]
@@ -191,7 +193,10 @@ CASES: dict[str, tuple[list[tuple[int, list[float], bool]], str]] = {
         [(0, curve(20, 90), True), (1, curve(40, 90), True), (2, curve(None, 80), False)],
         "40 (20 to > 80)",
     ),
-    "one diverged": ([(0, curve(20, 90), True), (1, curve(40, 90), True), (2, [0.9, math.nan], True)], "40 (20 to never)"),
+    "one diverged": (
+        [(0, curve(20, 90), True), (1, curve(40, 90), True), (2, [0.9, math.nan], True)],
+        "40 (20 to never)",
+    ),
 }
 
 
@@ -268,7 +273,8 @@ def by_name(lines: list[list[str]]) -> dict[str, dict[str, str]]:
 def test_the_papers_number_is_beside_what_it_can_be_compared_with(tmp_path: Path) -> None:
     more = {"batch_accuracy_best": 0.9, "batch_loss_best": 0.4, "batch_loss": 0.5}
     rows = [
-        Row(10, 0.5, 0.8, 0.6, 0.7, 1.0, 1.0, None, 0.1, 10, 1.0, {**more, "batch_accuracy_best": x}) for x in (0.9, 0.8)
+        Row(10, 0.5, 0.8, 0.6, 0.7, 1.0, 1.0, None, 0.1, 10, 1.0, {**more, "batch_accuracy_best": x})
+        for x in (0.9, 0.8)
     ]
     run = write_run(tmp_path, resolve("imdb", filter="ema", steps=10), rows)
     line = by_name(arm_rows(arms([run])))["Grokfast"]

@@ -240,7 +240,8 @@ def test_a_sweep_in_which_nothing_reaches_the_level_is_drawn_and_recommends_noth
 
 def test_a_sweep_is_judged_at_the_level_its_runs_stopped_at(tmp_path: Path) -> None:
     runs = [
-        swept_run(tmp_path, round(100 * lamb), filter="ema", lamb=lamb, until=0.6, steps=400) for lamb in (1.0, 2.0, 4.0)
+        swept_run(tmp_path, round(100 * lamb), filter="ema", lamb=lamb, until=0.6, steps=400)
+        for lamb in (1.0, 2.0, 4.0)
     ]
     steps = min(run.crossing().step or 400 for run in runs)
     text = text_of(runs, tmp_path / "out.html")

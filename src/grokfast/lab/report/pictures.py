@@ -21,7 +21,6 @@ from grokfast.lab.runs.files import write_atomically
 # can be seen on white and on dark.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#C05A8E", "#B8860B", "#3D9BD4", "#8A6D3B")
 GREY = "#7F7F7F"
-FORMATS = ("png", "svg", "pdf")
 WIDTH, HEIGHT = 900, 340  # of a picture in a file, and of each of its views
 LETTERS = 150  # of a legend in a file that fit beside each other
 Style = Literal["solid", "dashed", "dotted", "faint", "rings", "crosses"]
