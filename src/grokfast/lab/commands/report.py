@@ -15,9 +15,6 @@ from grokfast.lab.commands.common import (
     complain,
     read_folder,
 )
-from grokfast.lab.report import write_figures, write_report
-from grokfast.lab.report.pictures import FORMATS
-from grokfast.lab.runs.directory import readable_runs
 
 if TYPE_CHECKING:
     from grokfast.lab.search.duel import Outcome
@@ -31,15 +28,17 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_out(parser, "report.html", "the page", endings=(".html",))
     help = "write every figure to a file of its own in this directory, for papers, instead of the page"
     parser.add_argument("--figures", type=read_folder, metavar="DIR", help=help)
-    parser.add_argument("--format", choices=FORMATS, help="of the figures (default: png)")
+    parser.add_argument("--format", choices=("png", "svg", "pdf"), help="of the figures (default: png)")
 
 
 def run(args: argparse.Namespace) -> int:
+    from grokfast.lab.report import showable_runs, write_figures, write_report  # they need torch, a help text does not
+
     if args.format is not None and args.figures is None:
         raise ValueError(f"--format needs --figures, got {args.format} without it")
     folders = [Path(name) for name in args.names if (Path(name) / DUEL).is_file()]
     args.names = [str(Path(name) / "runs") if Path(name) in folders else name for name in args.names]
-    runs, lost = readable_runs(chosen_runs(args))
+    runs, lost = showable_runs(chosen_runs(args))
     for line in lost:
         complain(line)
     if not runs:

@@ -17,6 +17,7 @@ from grokfast.lab.report.depth import (
     weight_pictures,
 )
 from grokfast.lab.report.page import page, report_values
+from grokfast.lab.report.page import showable_runs as showable_runs
 from grokfast.lab.report.pictures import Picture, draw
 from grokfast.lab.report.sweeps import sweep_pictures
 from grokfast.lab.runs.directory import Run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -24,7 +24,7 @@ from grokfast.lab.report.duels import duel_picture
 from grokfast.lab.report.pictures import CONFIG, GREY, for_page, library, picture_name
 from grokfast.lab.report.rows import arm_rows, cost_rows, distance_rows, run_rows, setting_rows
 from grokfast.lab.report.sweeps import described, find_families
-from grokfast.lab.runs.directory import Run, RunError
+from grokfast.lab.runs.directory import Run, RunError, readable_runs
 from grokfast.lab.runs.metrics import shorten
 from grokfast.lab.settings import command_line
 from grokfast.lab.stats import Steps, sentence, verdict
@@ -54,6 +54,20 @@ def page(template: str, title: str, values: Mapping[str, Any]) -> str:
     return environment.get_template(template).render({**functions, **marks, **shared, **values})
 
 
+def showable_runs(runs: Iterable[Run]) -> tuple[list[Run], list[str]]:
+    """The runs that a page can show, and a line about each other one: it is tried alone what the page does with it."""
+    kept, lost = readable_runs(runs)
+    shown: list[Run] = []
+    for run in kept:
+        try:
+            found = arms([run])
+            _ = arm_rows(found), run_rows([run], found), setting_rows([run]), find_families([run]), problem(run)
+            shown.append(run)
+        except (RunError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+            lost.append(f"{run.name} is left out: its settings are damaged: {error or type(error).__name__}")
+    return shown, lost
+
+
 def report_values(
     tasks: Mapping[str, list[Run]], unreadable: Sequence[str] = (), duels: Sequence[Outcome] = ()
 ) -> dict[str, Any]:
@@ -70,7 +84,7 @@ def report_values(
         "distances": distance_rows(runs, weights),
         "insides": inside_values(runs),
         "repeat": list(dict.fromkeys(map(command, runs))),
-        "machine": runs[0].environment if runs else {},
+        "machine": {name: runs[0].environment.get(name) for name in ("torch", "processor", "cores")},
     }
     sections = {"filters": "The filters", "gradients": "Gradients in frequency", "weights": "Weights in space"}
     sections |= {"insides": "Inside the network", "unreadable": "Not shown", "repeat": "To repeat"}
@@ -111,7 +125,8 @@ def verdict_on_filters(shown: Sequence[Arm]) -> str:
     if not filtered:
         return ""
     best = min(filtered, key=lambda arm: arm.steps().order)
-    plain = [arm for arm in shown if arm.settings["filter"] is None and problem(arm) == problem(best)]
+    same = problem(best.runs[0])
+    plain = [arm for arm in shown if arm.settings["filter"] is None and problem(arm.runs[0]) == same]
     if not plain:
         return ""
     other = min(plain, key=lambda arm: arm.steps().order)
@@ -119,10 +134,10 @@ def verdict_on_filters(shown: Sequence[Arm]) -> str:
     return sentence(verdict([took[0]], [took[1]]), best.name, other.name)
 
 
-def problem(arm: Arm) -> dict[str, Any]:
+def problem(run: Run) -> dict[str, Any]:
     """What was to be learnt: the settings of the task, which come before the filter's."""
-    names = list(arm.settings)
-    return {name: arm.settings[name] for name in names[: names.index("filter")]}
+    names = list(run.settings)
+    return {name: run.settings[name] for name in names[: names.index("filter")]}
 
 
 def duel_values(found: Outcome, place: int) -> dict[str, Any]:

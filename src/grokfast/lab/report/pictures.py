@@ -6,6 +6,7 @@ Text and axes have the colour `currentColor`: black in a file, in a page the col
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +21,6 @@ from grokfast.lab.runs.files import write_atomically
 # can be seen on white and on dark.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#C05A8E", "#B8860B", "#3D9BD4", "#8A6D3B")
 GREY = "#7F7F7F"
-FORMATS = ("png", "svg", "pdf")
 WIDTH, HEIGHT = 900, 340  # of a picture in a file, and of each of its views
 LETTERS = 150  # of a legend in a file that fit beside each other
 Style = Literal["solid", "dashed", "dotted", "faint", "rings", "crosses"]
@@ -149,7 +149,9 @@ def with_ticks(channel: dict[str, Any], shown: Sequence[float]) -> dict[str, Any
     between = (
         (1,) if math.log10(high / low) > 2.5 else (1, 2, 5) if high > 5 * low else (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)
     )
-    return {**channel, "axis": {**channel["axis"], "values": [n * 10.0**d for d in decades for n in between]}}
+    values = [n * 10.0**d for d in decades for n in between]
+    # Without a count, Vega drops no label of a log axis but those that overlap.
+    return {**channel, "axis": {"format": channel["axis"]["format"], "values": values}}
 
 
 def data_layers(drawn: Sequence[dict[str, Any]], channels: dict[str, Any]) -> dict[str, Any]:
@@ -310,6 +312,7 @@ def draw(pictures: Sequence[Picture], path: Path) -> Path:
     return path
 
 
+@functools.cache
 def library() -> str:
     """The JavaScript that draws descriptions in a page, whole, so that the page needs no network."""
     import vl_convert
