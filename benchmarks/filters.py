@@ -117,7 +117,7 @@ def ours(bag: Bag, filter: grokfast.Filter) -> Callable[[], None]:
     def step() -> None:
         nonlocal count
         for grads, states in calls:
-            filter.update_uniform(grads, states, count)
+            filter.update(grads, states, count, uniform=True)
         count += 1
 
     for _ in range(getattr(filter, "window_size", 2) if isinstance(filter, grokfast.MA) else 2):

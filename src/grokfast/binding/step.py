@@ -57,8 +57,7 @@ class Bundle:
 
     def run(self, *, active: bool) -> None:
         grads = [local(grad) for grad in self.grads] if self.kind.type is not Tensor else self.grads
-        update = self.filter.update_uniform if self.kind.uniform else self.filter.update
-        update(grads, self.states, self.count, active=active)
+        self.filter.update(grads, self.states, self.count, active=active, uniform=self.kind.uniform)
 
     def advance(self, step: int) -> None:
         count = self.entries[0][COUNT] + 1
