@@ -8,8 +8,8 @@ pytorch_optimizer 4.1.0; (c) the memory limit: an in-place `b.add_(a)` moves 12 
 move 16 (read g and m, write m and g), so the limit is 16/12 of that time on as many elements.
 
 What a user pays is (a step of SGD with the filter) - (a step without): `default` and `ignore` for ours attached with
-nonfinite="scaler" and "ignore", `peer` for the peer's function called before the step. `function` is the peer's function
-and `kernel` our arithmetic, both alone.
+nonfinite="scaler" and "ignore", `peer` for the peer's function called before the step. `function` is the peer's
+function and `kernel` our arithmetic, both alone.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def ours(bag: Bag, filter: grokfast.Filter) -> Callable[[], None]:
     def step() -> None:
         nonlocal count
         for grads, states in calls:
-            filter.update_uniform(grads, states, count)
+            filter.update(grads, states, count, uniform=True)
         count += 1
 
     for _ in range(getattr(filter, "window_size", 2) if isinstance(filter, grokfast.MA) else 2):

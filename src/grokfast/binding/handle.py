@@ -69,7 +69,6 @@ class Attachment:
         self._waiting = False  # for the optimizer to call its closure
         self._states = States(optimizer, filter, start)
         self._runner = Runner(self._states, nonfinite, params, schedules or {})
-        self._states.adopt_found()
         if (previous := handle_of(optimizer)) is not None:  # which came with a copy
             previous.remove(keep_state=True)
         # A compiler gains nothing from bookkeeping: under torch.compile(optimizer.step) it stays plain Python.

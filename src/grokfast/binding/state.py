@@ -149,7 +149,7 @@ class States:
             self.look()
 
     def look(self) -> None:
-        """Compare each slot with the optimizer's state."""
+        """Compare each slot with the optimizer's state. Continue from state that is there before the first step."""
         optimizer, replaced = self.optimizer, self.optimizer.state is not self._state
         owned = {param for group in optimizer.param_groups for param in group["params"]}
         found = {
@@ -202,11 +202,6 @@ class States:
         self.resumed, self.picture = bool(entries), None
 
     # Saving and loading -------------------------------------------------------------------------------------------
-
-    def adopt_found(self) -> None:
-        """Continue from the state of an earlier attachment, if there is any in the optimizer."""
-        if found := validate_saved(self.filter, dict(entries_in(self.optimizer))):
-            self._adopt(found, steps=0)
 
     def after_state_dict(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
         self.stamp()  # in the entries, which are those of the state dict

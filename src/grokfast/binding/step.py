@@ -35,12 +35,15 @@ class Kind(NamedTuple):
 
 
 class Bundle:
-    """Gradients that one call of a filter can take, with the slots, entries and states of their parameters."""
+    """Gradients that one call of a filter can take, with the slots, entries and states of their parameters.
 
-    __slots__ = ("count", "entries", "filter", "grads", "kind", "slots", "states")
+    It is mixed if the parameters have seen different numbers of gradients, in the same phase.
+    """
+
+    __slots__ = ("count", "entries", "filter", "grads", "kind", "mixed", "slots", "states")
 
     def __init__(self, filter: Filter, kind: Kind, count: int) -> None:
-        self.filter, self.kind, self.count = filter, kind, count
+        self.filter, self.kind, self.count, self.mixed = filter, kind, count, False
         self.grads: list[Tensor] = []
         self.slots: list[Slot] = []
         self.entries: list[Any] = []
@@ -54,12 +57,12 @@ class Bundle:
 
     def run(self, *, active: bool) -> None:
         grads = [local(grad) for grad in self.grads] if self.kind.type is not Tensor else self.grads
-        update = self.filter.update_uniform if self.kind.uniform else self.filter.update
-        update(grads, self.states, self.count, active=active)
+        self.filter.update(grads, self.states, self.count, active=active, uniform=self.kind.uniform)
 
     def advance(self, step: int) -> None:
+        count = self.entries[0][COUNT] + 1
         for entry in self.entries:
-            entry[COUNT] += 1
+            entry[COUNT] = entry[COUNT] + 1 if self.mixed else count
             entry[STEP] = step
 
 
@@ -106,9 +109,10 @@ class Outcome:
 
     def __init__(self, bundles: list[Bundle], *, edited: bool, bad: str | None, applied: bool) -> None:
         self.bundles, self.edited, self.bad, self.applied = bundles, edited, bad, applied
-        pairs = ((slot.param, grad) for b in bundles for slot, grad in zip(b.slots, b.grads, strict=True))
-        pairs = list(pairs) if applied else [next(pairs)]
-        self.seen: list[tuple[Any, weakref.ref[Tensor]]] = [(param, weakref.ref(grad)) for param, grad in pairs]
+        self.seen: list[tuple[Any, weakref.ref[Tensor]]] = []
+        for bundle in bundles if applied else bundles[:1]:
+            pairs = zip(bundle.slots, bundle.grads, strict=True) if applied else [(bundle.slots[0], bundle.grads[0])]
+            self.seen += [(slot.param, weakref.ref(grad)) for slot, grad in pairs]
         for bundle in bundles:
             bundle.grads = []
 
@@ -238,10 +242,11 @@ class Runner:
             bundles = self._plan.bundles
         else:
             bundles = self._bundle_up()
-        addresses = set[int]()
-        for kind, grads in [(bundle.kind.type, bundle.grads) for bundle in bundles] + [(None, self._rest_gradients())]:
-            addresses.update(map(Tensor.data_ptr if kind is Tensor else address_of, grads))
-        if len(addresses) < sum(len(bundle.grads) for bundle in bundles) + len(self._rest_gradients()):
+        addresses, rest = set[int](), self._rest_gradients() if self.rest else []
+        for bundle in bundles:
+            addresses.update(map(Tensor.data_ptr if bundle.kind.type is Tensor else address_of, bundle.grads))
+        addresses.update(map(address_of, rest))
+        if len(addresses) < sum([len(bundle.grads) for bundle in bundles]) + len(rest):
             taken = set[int]()
             for param in [slot.param for bundle in bundles for slot in bundle.slots] + self.rest:
                 if param.grad is not None and param.grad.layout is torch.strided:
@@ -303,6 +308,7 @@ class Runner:
                     phase = filter.phase(count)
                     key = (id(filter), id(kind), phase)
                     bundle = bundles[key] = bundles.get(key) or Bundle(filter, kind, phase)
+                    bundle.mixed = bundle.mixed or (bool(bundle.entries) and bundle.entries[0][COUNT] != count)
                 bundle.add(slot, grad)
         return list(bundles.values())
 

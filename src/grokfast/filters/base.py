@@ -106,15 +106,16 @@ class Filter(abc.ABC):
         Factors, because the expanded polynomials of a high order lose their roots to rounding.
         """
 
-    def update(self, grads: list[Tensor], states: list[State], count: int, *, active: bool = True) -> None:
-        """Take one step: advance the states and, if `active`, edit the gradients in place."""
+    def update(
+        self, grads: list[Tensor], states: list[State], count: int, *, active: bool = True, uniform: bool = False
+    ) -> None:
+        """Take one step: advance the states and, if `active`, edit the gradients in place.
+
+        `uniform` tells that gradients and states are known to be laid out alike, which spares a look at each.
+        """
         slow = self.advance(grads, states, count)
         if active and slow is not None:
             mix(grads, slow.tensors, slow.scale * self.lamb, self.slow_only)
-
-    def update_uniform(self, grads: list[Tensor], states: list[State], count: int, *, active: bool = True) -> None:
-        """`update` for gradients that `is_uniform` has found to be laid out like their states, without that check."""
-        self.update(grads, states, count, active=active)
 
     def phase(self, count: int) -> int:
         """A count that has the same effect in `update` as `count`: tensors with equal ones may share a call."""

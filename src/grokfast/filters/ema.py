@@ -83,27 +83,21 @@ class EMA(Filter):
             if active:
                 mix([grad], [wide], self.lamb, self.slow_only)
 
-    def update(self, grads: list[Tensor], states: list[State], count: int, *, active: bool = True) -> None:
+    def update(
+        self, grads: list[Tensor], states: list[State], count: int, *, active: bool = True, uniform: bool = False
+    ) -> None:
+        slow = [state["slow"] for state in states]
         if self.state_dtype is not None:
-            self._update_rounded(grads, [state["slow"] for state in states], count, active)
-        elif self._fusable and active and is_uniform(grads, [state["slow"] for state in states]):
-            self.update_uniform(grads, states, count)
+            self._update_rounded(grads, slow, count, active)
+        # Without momentum torch's kernel ignores the buffer.
+        elif active and self.alpha > 0 and not self.slow_only and (uniform or is_uniform(grads, slow)):
+            first = count == 0 and self.init == "first"
+            fused_step(grads, slow, keep=self.alpha, take=1 - self.alpha, gain=self.lamb, first=first)
         else:
             super().update(grads, states, count, active=active)
 
-    def update_uniform(self, grads: list[Tensor], states: list[State], count: int, *, active: bool = True) -> None:
-        if not (self._fusable and active):
-            return super().update(grads, states, count, active=active)
-        slow, first = [state["slow"] for state in states], count == 0 and self.init == "first"
-        fused_step(grads, slow, keep=self.alpha, take=1 - self.alpha, gain=self.lamb, first=first)
-
     def phase(self, count: int) -> int:
         return min(count, 1) if self.state_dtype is None else count  # the random numbers need the count
-
-    @property
-    def _fusable(self) -> bool:
-        # Without momentum torch's kernel ignores the buffer.
-        return self.alpha > 0 and not self.slow_only
 
     def slow(self, state: State, count: int) -> Tensor:
         return state["slow"]

@@ -83,18 +83,14 @@ class MA(Filter):
             return None
         return Slow(total, self._scale(count + 1))
 
-    def update(self, grads: list[Tensor], states: list[State], count: int, *, active: bool = True) -> None:
-        if self._fusable(active, count) and is_uniform(grads, [state["total"] for state in states]):
-            self.update_uniform(grads, states, count)
-        else:
-            super().update(grads, states, count, active=active)
-
-    def update_uniform(self, grads: list[Tensor], states: list[State], count: int, *, active: bool = True) -> None:
-        if not self._fusable(active, count):
+    def update(
+        self, grads: list[Tensor], states: list[State], count: int, *, active: bool = True, uniform: bool = False
+    ) -> None:
+        total = [state["total"] for state in states]
+        if not (self._fusable(active, count) and (uniform or is_uniform(grads, total))):
             return super().update(grads, states, count, active=active)
         place = count % self.window_size
         slots = [state["window"].select(0, place) for state in states]
-        total = [state["total"] for state in states]
         torch._foreach_sub_(total, slots)
         torch._foreach_copy_(slots, grads)
         torch._foreach_add_([state["fresh"] for state in states], grads)
