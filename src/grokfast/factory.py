@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
-from grokfast.binding.attach import attach
+from grokfast.binding.attach import Nonfinite, attach
 from grokfast.filters import EMA, FIR, IIR, MA, Butterworth, Filter
 
 FILTERS: dict[str, type[Filter]] = {"ema": EMA, "ma": MA, "fir": FIR, "iir": IIR, "butterworth": Butterworth}
@@ -36,7 +36,7 @@ class Optimizer(torch.optim.Optimizer):
         *,
         filter: str | Filter = "ema",
         start: int = 0,
-        nonfinite: Literal["scaler", "skip", "raise"] = "scaler",
+        nonfinite: Nonfinite = "scaler",
         **values: Any,
     ) -> torch.optim.Optimizer:
         """Make the optimizer and attach the filter.

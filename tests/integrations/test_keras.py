@@ -112,6 +112,14 @@ def test_float64_is_as_exact_as_the_reference(kind: Any, values: dict[str, Any])
     assert_close(found, [filtered(twin(kind, values), g) for g in grads], atol=1e-6)  # SGD's rate is float32
 
 
+def test_a_rounding_error_lasts_two_windows_at_most() -> None:
+    optimizer, variable = GrokfastMA(SGD(0.0), window_size=4), keras.Variable(np.zeros(2), dtype="float32")
+    for step in range(12):
+        apply(optimizer, [variable], [np.full(2, 1.1e8 if step == 1 else 1.0)])  # 1 is lost beside it in float32
+    rest = next(v for v in optimizer.variables if v.path.endswith("grokfast_rest"))
+    assert values_of([rest])[0].tolist() == [3.0, 3.0]
+
+
 @each_kind
 def test_start_leaves_gradients_as_they_are_and_keeps_the_state_warm(kind: Any, values: dict[str, Any]) -> None:
     grads = signals()
