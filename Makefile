@@ -41,7 +41,7 @@ results: $(LAB)  ## write results, verdicts and leaderboard in docs/, the README
 	$(BIN)/grokfast verdicts
 	$(BIN)/grokfast leaderboard
 
-notebook: $(LAB)  ## run examples/researcher.py cell by cell and write it as a notebook
+notebook: $(READY)  ## run examples/researcher.py cell by cell and write it as a notebook
 	$(BIN)/python tools/notebook.py examples/researcher.py examples/researcher.ipynb
 
 docs: $(READY)  ## build the documentation site into site/; a broken link or a page that nothing links to is an error

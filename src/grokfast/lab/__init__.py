@@ -16,11 +16,13 @@ from grokfast.lab.runs.directory import Run as Run
 from grokfast.lab.runs.directory import load_runs as load_runs
 
 if TYPE_CHECKING:
-    from grokfast.lab.analysis.inside_run import look_inside as look_inside
+    from grokfast.lab.analysis.inside import look_inside as look_inside
+    from grokfast.lab.tables import table as table
 
 # Imported when they are used: they need torch, and a search needs Optuna, which a list of runs does not.
 _HOMES = {
-    "look_inside": "analysis.inside_run",
+    "look_inside": "analysis.inside",
+    "table": "tables",
 }
 
 

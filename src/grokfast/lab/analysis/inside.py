@@ -12,6 +12,7 @@ from torch import Tensor
 from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.files import read_json, write_json
 from grokfast.lab.runs.recording import load_snapshots
+from grokfast.lab.settings import task_of
 from grokfast.lab.tasks.modular.circle import Circle, circle_of, effective_rank, gini, key_frequencies, plane, power
 from grokfast.lab.tasks.modular.measures import matrices, view
 from grokfast.lab.tasks.modular.task import ModularConfig, ModularTask
@@ -55,21 +56,32 @@ def look_inside(run: Run) -> Inside:
 
     Examples:
         >>> import tempfile
-        >>> from grokfast.lab import train_task
+        >>> from grokfast import lab
         >>> sizes = {"p": 5, "width": 8, "heads": 2, "depth": 1}
-        >>> found = look_inside(train_task("modmul", tempfile.mkdtemp(), steps=4, snapshots=2, **sizes))
+        >>> found = look_inside(lab.train("modmul", tempfile.mkdtemp(), steps=4, snapshots=2, **sizes))
         >>> found.moments[-1].step, len(found.symbols)  # the numbers from 1 to 4, in the order of their logarithms
         (4, 4)
     """
-    config = run.config.task
+    config = task_of(run.settings) if run.task == "modmul" else None
     if not isinstance(config, ModularConfig):
         raise RunError(f"a look inside needs a run of modmul, got one of {run.task}")
     circle = circle_of(config.operation, config.p)
-    task = ModularTask(dataclasses.replace(config, compile=False), seed=run.loop["seed"])
+    task = ModularTask(dataclasses.replace(config, compile=False), seed=run.seed)
     kept = chosen(list(load_snapshots(run)))
+    for step, weights in kept:
+        check_weights(run, task, step, weights)
     key = key_frequencies(power(kept[-1][1]["tokens.weight"][circle.symbols]))
     moments = [look(task, circle, key, step, weights) for step, weights in kept]
     return Inside(circle.symbols.tolist(), key, moments)
+
+
+def check_weights(run: Run, task: ModularTask, step: int, weights: dict[str, Tensor]) -> None:
+    """Raise RunError for weights that are not those of the run's network, or not finite."""
+    expected = {name: tensor.shape for name, tensor in task.model.state_dict().items()}
+    if {name: tensor.shape for name, tensor in weights.items()} != expected:
+        raise RunError(f"{run.name} is damaged: its weights of step {step:,} are not those of its network")
+    if not all(tensor.isfinite().all() for tensor in weights.values()):
+        raise RunError(f"{run.name} has no finite weights at step {step:,}")
 
 
 def chosen(kept: list[tuple[int, dict[str, Tensor]]]) -> list[tuple[int, dict[str, Tensor]]]:
