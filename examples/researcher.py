@@ -108,16 +108,14 @@ right.bar(range(1, len(later[-1].embedding) + 1), later[-1].embedding)
 _ = right.set(xlabel="frequency", ylabel="share of the embedding's power")
 
 # %% [markdown]
-# ## Read archived results
+# ## Read our results
 #
-# `grokfast archive RUN -o results` keeps slim copies of runs, without weights. `load_runs` reads copies and runs
-# alike. In a clone of the repository, `load_runs("results")` reads all runs behind its published numbers.
+# In a clone of the repository, `load_runs("results")` reads all runs behind its published numbers, without weights.
 
 # %%
 archived = load_runs("results") or load_runs("../results") or runs  # elsewhere there is no archive
 for run in archived[:3]:
-    print(
-        run.name, run.status, f"{len(run.rows)} evaluations, seed {run.loop['seed']}, weight decay {run.weight_decay}"
-    )
+    decay = run.settings["weight_decay"]
+    print(run.name, run.status, f"{len(run.rows)} evaluations, seed {run.seed}, weight decay {decay}")
 last = archived[0].rows[-1]
 print("last evaluation of the first:", f"step {last.step}, validation accuracy {last.val_accuracy:.3f}")

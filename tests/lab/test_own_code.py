@@ -30,9 +30,9 @@ def run(runs_dir: Path) -> Run:
 
 
 def test_it_trains_with_flags_of_its_own(run: Run) -> None:
-    assert run.name.startswith("toy_task_py_Sides-toy_filter_py_Pair-l1-s0.25-wd0.01-s0-")
-    assert (run.task, run.filter, run.settings["task"]["points"]) == (TASK, FILTER, 30)
-    assert run.settings["filter"]["share"] == 0.25
+    assert run.name.startswith("toy_task_py_Sides-adamw-toy_filter_py_Pair-l1-s0.25-lr0.03-wd0.01-s0-")
+    assert (run.task, run.settings["filter"], run.settings["points"]) == (TASK, FILTER, 30)
+    assert run.settings["share"] == 0.25
     assert run.rows[-1].slow_norm is not None
 
 
@@ -47,7 +47,7 @@ def test_it_resumes_under_its_name_when_the_code_is_named_again(runs_dir: Path, 
     whole = train(config, tmp_path / "whole")
     stopped = train(config, runs_dir, Watcher(should_stop=lambda: True))
     assert not stopped.done
-    words = ["resume", stopped.name, "--runs-dir", str(runs_dir)]
+    words = ["train", "--resume", stopped.name, "--runs-dir", str(runs_dir)]
     refused = Fork(run_cli, words)
     assert refused.wait() == 1
     assert "--task" in refused.err
@@ -62,7 +62,7 @@ def test_looking_at_it_imports_none_of_it(run: Run, runs_dir: Path, tmp_path: Pa
         "import sys; from grokfast.lab.commands.cli import main\n"
         f"where = ['--runs-dir', {str(runs_dir)!r}]\n"
         f"page = {str(tmp_path / 'page.html')!r}\n"
-        f"for words in (['runs'], ['show', {run.name!r}], ['compare', {run.name!r}], ['report', '-o', page]):\n"
+        f"for words in (['runs'], ['runs', {run.name!r}], ['report', '-o', page]):\n"
         "    assert main([*words, *where]) == 0, words\n"
         "assert not [name for name in sys.modules if 'toy_' in name]\n"
     )

@@ -1,4 +1,4 @@
-"""Within the lab imports go one way, from what a person types down to what a run is made of."""
+"""Within the lab imports go one way, from what a user types down to what a run is made of."""
 
 from __future__ import annotations
 
@@ -11,17 +11,21 @@ import grokfast.lab
 
 LAB = Path(grokfast.lab.__file__).parent
 FILES = sorted(LAB.rglob("*.py"))
-# A room may import itself and the rooms after it.
-ORDER = ("commands", "report", "duel", "sweep", "compare", "analysis", "training", "runs", "paper", "tasks", "ground")
-NEIGHBOURS = {("compare", "analysis"), ("paper", "ground"), ("tasks", "ground"), ("ground", "tasks")}
-GROUND = {"config", "filters", "own_code", "request", "stats", "values"}  # modules on the ground floor of lab/
-NEVER = {("compare", "training"), ("analysis", "training"), ("report", "training"), ("runs", "paper")}
-
-
-def room_of(name: str) -> str:
-    """The room of a module by its name below grokfast.lab."""
-    first = name.split(".")[0]
-    return "ground" if first in GROUND or not first else first
+# A room may import itself and the rooms after it. Rooms in one group do not know each other, but for PAIRS.
+ORDER = (
+    ("commands",),
+    ("report",),
+    ("search",),
+    ("tables", "analysis", "paper"),
+    ("training",),
+    ("runs",),
+    ("settings",),
+    ("filters", "tasks", "values"),
+    ("own_code", "stats"),
+)
+PAIRS = {("tables", "paper"), ("tables", "analysis"), ("analysis", "tables")}
+ROOMS = {room for group in ORDER for room in group}
+FLOOR = {room: number for number, group in enumerate(ORDER) for room in group}
 
 
 def imported_rooms(text: str) -> set[str]:
@@ -34,32 +38,33 @@ def imported_rooms(text: str) -> set[str]:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         else:
             continue
-        found |= {room_of(name.removeprefix("grokfast.lab.")) for name in names if name.startswith("grokfast.lab.")}
+        found |= {name.split(".")[2] for name in names if name.startswith("grokfast.lab.")}
     return found
 
 
 def forbidden(room: str, text: str) -> set[str]:
     """The rooms that a file of this room imports and must not."""
-    allowed = set(ORDER[ORDER.index(room) :]) | {other for mine, other in NEIGHBOURS if mine == room}
-    return {other for other in imported_rooms(text) if other not in allowed or (room, other) in NEVER}
+    found = imported_rooms(text) - {room}
+    return {other for other in found if FLOOR[other] <= FLOOR[room] and (room, other) not in PAIRS}
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(LAB).with_suffix("").parts[0]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(LAB)))
 def test_a_room_imports_only_the_rooms_below_it(path: Path) -> None:
-    parts = path.relative_to(LAB).with_suffix("").parts
-    if parts == ("__init__",):
-        assert imported_rooms(path.read_text()) == {"runs", "duel", "analysis", "compare", "training"}
-        return
-    assert not forbidden(room_of(parts[0]), path.read_text())
+    if room_of(path) != "__init__":
+        assert not forbidden(room_of(path), path.read_text())
 
 
 @pytest.mark.parametrize(
     ("room", "text"),
     [
         ("runs", "from grokfast.lab.training import loop"),
-        ("compare", "from grokfast.lab.training.loop import train"),
-        ("sweep", "def f():\n    import grokfast.lab.report.page"),
+        ("search", "def f():\n    import grokfast.lab.report.page"),
         ("tasks", "from grokfast.lab import runs"),
+        ("tasks", "from grokfast.lab.settings import resolve"),
         ("report", "from grokfast.lab.commands.terminal import complain"),
     ],
 )
@@ -74,13 +79,7 @@ def test_only_the_commands_print() -> None:
         assert not prints or path.parent.name == "commands", path
 
 
-def test_the_ground_floor_stays_small_and_every_room_says_what_it_is() -> None:
-    assert {path.stem for path in LAB.glob("*.py")} == GROUND | {"__init__"}
+def test_every_room_is_known_and_says_what_it_is() -> None:
+    assert {room_of(path) for path in FILES} <= {*ROOMS, "__init__"}
     for package in LAB.rglob("__init__.py"):
         assert ast.get_docstring(ast.parse(package.read_text())), package
-
-
-def test_the_median_over_seeds_has_one_home() -> None:
-    homes = [path for path in FILES if "statistics.median" in path.read_text() or "fmean(" in path.read_text()]
-    inside = {"stats.py", "compare/seeds.py", "training/plan.py", "compare/sensitivity.py"}
-    assert {str(path.relative_to(LAB)) for path in homes} <= inside  # the others are over runs of one kind, not seeds

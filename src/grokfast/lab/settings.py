@@ -370,7 +370,8 @@ def part_of(settings: Settings, group: Group) -> dict[str, Any]:
 
 def task_of(settings: Settings) -> TaskConfig:
     """The task, with its settings."""
-    return tasks.TASKS[settings["task"]](**part_of(settings, "task"))
+    values = part_of(settings, "task")
+    return tasks.TASKS[settings["task"]](**values)
 
 
 def filter_of(settings: Settings) -> grokfast.Filter | None:

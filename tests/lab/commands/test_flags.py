@@ -1,48 +1,48 @@
-"""Flags of tasks and filters: their defaults in the help, and which request they make."""
+"""Flags of tasks and filters: their defaults in the help, and which settings they give."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from grokfast.lab.commands.cli import build_parser, main
-from grokfast.lab.commands.flags import add_task_options, by_filter, request_from, value_text
-from grokfast.lab.request import Request, ask
+from grokfast.lab.commands.flags import FIRST, add_settings, by_filter, settings_from, value_text
+from grokfast.lab.settings import settings_of
 from grokfast.lab.tasks import TASKS
 
 
-def parse(*words: str) -> Request:
-    args = build_parser(list(words)).parse_args(words)
-    return request_from(args, args.task)
+def parse(*words: str) -> dict[str, Any]:
+    return settings_from(build_parser(list(words)).parse_args(words))
 
 
 def help_of(*words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("COLUMNS", "200")
     with pytest.raises(SystemExit):
-        main([*words, "--help"])
+        main([*words[:-1], "--help", words[-1]] if words[-1] == "all" else [*words, "--help"])
     return capsys.readouterr().out
 
 
-def test_a_request_holds_only_what_was_given() -> None:
-    assert parse("train", "modmul") == Request("modmul")
+def test_flags_give_only_what_was_given() -> None:
+    assert parse("train", "modmul") == {}
     given = parse("train", "modmul", "--filter", "ema", "--betas", "0.8", "0.9", "--no-fast", "--two-stage", "auto")
-    assert given == ask("modmul", filter="ema", betas=(0.8, 0.9), fast=False, two_stage="auto")
+    assert given == {"filter": "ema", "betas": (0.8, 0.9), "fast": False, "two_stage": "auto"}
 
 
 def test_filter_none_is_no_filter() -> None:
-    assert parse("train", "modmul", "--filter", "none") == ask("modmul", filter=None)
+    assert parse("train", "modmul", "--filter", "none") == {"filter": None}
 
 
 def test_numbers_below_zero_may_be_written_with_an_exponent() -> None:
-    assert parse("train", "modmul", "--filter", "fir", "--taps", "-1e-5", "0.5").get("taps") == (-1e-5, 0.5)
+    assert parse("train", "modmul", "--filter", "fir", "--taps", "-1e-5", "0.5")["taps"] == (-1e-5, 0.5)
 
 
 def test_help_shows_the_defaults_of_the_task(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = help_of("train", "modmul", capsys=capsys, monkeypatch=monkeypatch)
+    text = help_of("train", "modmul", "all", capsys=capsys, monkeypatch=monkeypatch)
     for default in (
         "learning rate (default: 0.001)",
         "(default: 0.005 for ema, 0.01 for ma, else 0)",
@@ -54,9 +54,22 @@ def test_help_shows_the_defaults_of_the_task(
         "evaluate every n steps (default: once per epoch)",
     ):
         assert default in text
-    text = help_of("train", "mnist", capsys=capsys, monkeypatch=monkeypatch)
+    text = help_of("train", "mnist", "all", capsys=capsys, monkeypatch=monkeypatch)
     assert "(default: 0.8 for ema)" in text
     assert "evaluate every n steps (default: 100)" in text
+
+
+def test_help_shows_the_ten_settings_that_people_change_first(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = help_of("train", "modmul", capsys=capsys, monkeypatch=monkeypatch)
+    assert len(FIRST) == 10
+    assert all(f"--{name.replace('_', '-')} " in text for name in FIRST)
+    assert "--clip-norm" not in text
+    assert "--help all" in text
+    assert text.count("\n") < 45
+    everything = help_of("train", "modmul", "all", capsys=capsys, monkeypatch=monkeypatch)
+    assert all(f"--{name.replace('_', '-')}" in everything for name in settings_of("modmul", ["ema"]))
 
 
 def test_help_without_a_task_lists_the_tasks(
@@ -101,10 +114,10 @@ def test_a_field_called_like_a_flag_of_the_command_is_refused(tmp_path: Path) ->
     parser.set_defaults(words=[])
     parser.add_argument("--quiet")
     with pytest.raises(ValueError, match="a field must not be called like another flag, got quiet"):
-        add_task_options(parser, f"{tmp_path / 'loud.py'}:Loud")
+        add_settings(parser, f"{tmp_path / 'loud.py'}:Loud")
 
 
 def test_defaults_that_all_filters_share_are_said_once() -> None:
     assert by_filter({"ema": "1", "ma": "5"}, "2") == "1 for ema, 5 for ma, else 2"
-    assert value_text((0.9, 0.98)) == "0.9 0.98"
+    assert value_text([0.9, 0.98]) == "0.9 0.98"
     assert [value_text(value) for value in (None, False, True, 1e-3, 0)] == ["", "", "yes", "0.001", "0"]

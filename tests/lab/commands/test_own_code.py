@@ -62,10 +62,10 @@ TRAIN = ["train", "toy.py:Toy", "--filter", "calm.py:Calm", "--threads", "1", "-
 def test_fields_of_the_users_own_classes_are_flags(call: Call) -> None:
     assert call(*TRAIN, "--chalk", "4", "--filter-chalk", "5", "--strength", "0.5") == (0, "", "")
     (run,) = load_runs()
-    assert (run.task, run.filter) == ("toy.py:Toy", "calm.py:Calm")
-    assert (run.settings["task"]["chalk"], run.settings["filter"]["chalk"]) == (4.0, 5.0)
-    assert (run.settings["filter"]["strength"], run.loop["steps"], run.level) == (0.5, 12, 0.9)
-    assert run.name.startswith("toy_py_Toy-calm_py_Calm-a0.98-l2-c5-s0.5-wd0.01-s0-")
+    assert (run.task, run.settings["filter"]) == ("toy.py:Toy", "calm.py:Calm")
+    assert (run.settings["chalk"], run.settings["filter_chalk"]) == (4.0, 5.0)
+    assert (run.settings["strength"], run.settings["steps"], run.level) == (0.5, 12, 0.9)
+    assert run.name.startswith("toy_py_Toy-adamw-calm_py_Calm-a0.98-l2-c5-s0.5-lr0.001-wd0.01-s0-")
 
 
 @pytest.mark.usefixtures("own")
@@ -83,19 +83,60 @@ def test_help_shows_the_users_own_fields(
 
 
 def test_resume_needs_the_names_of_the_users_own_code(own: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grokfast.lab.training.train.run_loop", lambda *args: False)
+    monkeypatch.setattr("grokfast.lab.training.loop.Loop.run", lambda loop: False)
     code, _, err = call(*TRAIN)
     (run,) = load_runs()
-    again = f"grokfast resume {run.name} --task toy.py:Toy --filter calm.py:Calm"
+    again = f"grokfast train --resume {run.name} --task toy.py:Toy --filter calm.py:Calm"
     assert (code, err) == (130, f"grokfast: stopped at step 0 of 12: {again}\n")
-    assert again in call(*TRAIN)[2]
     monkeypatch.undo()
     monkeypatch.chdir(own)
     del tasks.TASKS["toy.py:Toy"], filters.FILTERS["calm.py:Calm"]  # as in a new process
-    message = "the task of this run is code of your own: name it again with --task toy.py:Toy"
-    assert call("resume", run.name) == (1, "", f"grokfast: error: {message}\n")
-    assert "--task must be that of the run, toy.py:Toy, got modmul" in call("resume", run.name, "--task", "modmul")[2]
-    assert "--filter calm.py:Calm" in call("resume", run.name, "--task", "toy.py:Toy")[2]
+    name = ["train", "--resume", run.name]
+    assert call(*name) == (1, "", f"grokfast: error: the task of this run is code of your own: {again}\n")
+    assert "--task must be that of the run, toy.py:Toy, got modmul" in call(*name, "--task", "modmul")[2]
+    assert "--filter calm.py:Calm" in call(*name, "--task", "toy.py:Toy")[2]
     assert run.status == "incomplete"
     assert call(*again.split()[1:], "--quiet") == (0, "", "")
     assert run.status == "complete"
+
+
+# Errors in the user's own code ----------------------------------------------------------------------------------------
+
+BROKEN = (
+    TASK
+    + """
+    def make(self, *, seed, device, data_dir):
+        table = {}
+        raise %s
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        ('KeyError("x")', "KeyError: 'x'"),
+        ('RuntimeError("no")', "RuntimeError: no"),
+        ('ValueError("no")', "ValueError: no"),
+        ("AssertionError", "AssertionError: AssertionError"),
+    ],
+)
+def test_an_error_in_the_users_code_says_where(own: Path, call: Call, error: str, line: str) -> None:
+    (own / "broken.py").write_text(BROKEN % error)
+    number = (BROKEN % error).splitlines().index(f"        raise {error}") + 1
+    code, out, err = call("train", "broken.py:Toy")
+    assert (code, out) == (1, "")
+    assert err.splitlines()[:2] == [f"grokfast: error: broken.py:{number}: {line}", f"    raise {error}"]
+    assert "Traceback" not in err
+    with pytest.raises(Exception, match=r"no|x|^$"):
+        call("train", "broken.py:Toy", "--traceback")
+    assert not (own / "runs").exists()
+
+
+def test_an_error_in_a_file_beside_the_users_says_where(own: Path, call: Call) -> None:
+    (own / "helper_of_broken.py").write_text("def read():\n    return {}['x']\n")
+    text = BROKEN.replace("table = {}", "import helper_of_broken").replace("raise %s", "helper_of_broken.read()")
+    (own / "broken_too.py").write_text("import helper_of_broken\n" + text)
+    code, _, err = call("train", "broken_too.py:Toy")
+    assert code == 1
+    assert err.startswith("grokfast: error: helper_of_broken.py:2: KeyError: 'x'\n    return {}['x']\n")

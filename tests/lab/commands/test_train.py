@@ -1,4 +1,4 @@
-"""`grokfast train` and `grokfast resume`: what they leave behind, what they refuse, and what they print."""
+"""`grokfast train`: what it leaves behind, how it continues, what it refuses, and what it prints."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_training_prints_the_result_in_one_line(call: Call, runs_dir: Path) -> N
     (run,) = load_runs(runs_dir)
     assert (code, err) == (0, "")
     assert out.startswith(f"{run.name}: validation accuracy 0.")
-    assert "first at 0.95: > 12, for good: > 12" in out
+    assert "first at 0.95: > 12, stable: > 12" in out
     assert out.count("\n") == 1
     assert run.environment["command"][:3] == ["grokfast", "train", "modmul"]
 
@@ -42,7 +42,7 @@ def test_training_prints_the_result_in_one_line(call: Call, runs_dir: Path) -> N
 def test_json_prints_one_object_and_nothing_else(call: Call, runs_dir: Path) -> None:
     code, out, err = call(*TRAIN, "--json", "--runs-dir", runs_dir)
     assert (code, err) == (0, "")
-    assert json.loads(out)["summary"]["steps"] == 12
+    assert json.loads(out)["step"] == 12
 
 
 def test_quiet_prints_nothing(call: Call, runs_dir: Path) -> None:
@@ -98,19 +98,21 @@ def test_a_complete_configuration_is_not_trained_again(call: Call, runs_dir: Pat
     stamp = (run.path / "summary.json").stat().st_mtime_ns
     code, out, _ = call(*TRAIN, "--runs-dir", runs_dir)
     assert code == 0
-    assert f"this configuration is complete already: grokfast show {run.name}\n" in out
-    assert f"{run.name} is complete already\n" in call("resume", run.name, "--runs-dir", runs_dir)[1]
+    shown = f"grokfast runs {run.name} --runs-dir {runs_dir}"
+    assert f"this run is complete already: {shown}\n" in out
+    assert shown in call("train", "--resume", run.name, "--runs-dir", runs_dir)[1]
+    assert call(*shown.split()[1:])[0] == 0
     assert (run.path / "summary.json").stat().st_mtime_ns == stamp
 
 
-def test_an_unfinished_configuration_is_resumed_by_resume_alone(call: Call, tmp_path: Path) -> None:
-    config = tiny(steps=12)
-    run = train(config, tmp_path, Watcher(should_stop=lambda: True))
-    code, out, err = call(*TRAIN, "--runs-dir", tmp_path)
-    assert (code, out) == (1, "")
-    assert err.endswith(f"this run was begun and not finished: grokfast resume {run.name} --runs-dir {tmp_path}\n")
-    assert call("resume", run.name, "--runs-dir", tmp_path)[0] == 0
-    assert comparable(run.rows) == comparable(train(config, tmp_path / "whole").rows)
+@pytest.mark.parametrize("again", ["the same command", "by name", "by hash"])
+def test_an_unfinished_run_is_continued(call: Call, tmp_path: Path, again: str) -> None:
+    settings = tiny(steps=12)
+    run = train(settings, tmp_path, Watcher(should_stop=lambda: True))
+    words = {"the same command": TRAIN, "by name": ["train", "--resume", run.name]}
+    words["by hash"] = ["train", "--resume", run.name[-8:]]
+    assert call(*words[again], "--runs-dir", tmp_path)[0] == 0
+    assert comparable(run.rows) == comparable(train(settings, tmp_path / "whole").rows)
 
 
 def test_the_same_settings_with_other_data_do_not_count_as_done(tmp_path: Path, call: Call) -> None:
@@ -144,7 +146,7 @@ def test_interrupt_leaves_a_checkpoint_and_says_how_to_continue(tmp_path: Path, 
     finally:
         fork.kill()
     (run,), err = load_runs(tmp_path), fork.err
-    assert f"grokfast resume {run.name} --runs-dir {tmp_path}\n" in err
+    assert f"grokfast train --resume {run.name} --runs-dir {tmp_path}\n" in err
     assert run.rows == []
     last = max(int(path.stem) for path in (run.path / "checkpoints").glob("*.json"))
     assert f"stopped at step {last:,} of 1,000,000: " in err

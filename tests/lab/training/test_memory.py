@@ -12,8 +12,8 @@ import torch
 from tiny import tiny
 
 import grokfast
-from grokfast.lab.settings import resolve
 from grokfast.lab.runs.directory import Run
+from grokfast.lab.settings import resolve, run_id, task_of
 from grokfast.lab.tasks import TASKS
 from grokfast.lab.tasks.imdb.task import build as build_lstm
 from grokfast.lab.tasks.mnist import build as build_mlp
@@ -40,7 +40,7 @@ def test_the_size_of_a_task_is_that_of_its_model(name: str, build: Any, settings
 @pytest.mark.parametrize("settings", [{}, {"depth": 3}, {"operation": "s5"}])
 def test_the_size_of_modular_arithmetic_is_that_of_its_model(settings: dict[str, object]) -> None:
     config = tiny(**settings)
-    assert config.task.size().weights == sum(p.numel() for p in make_task(config).model.parameters())
+    assert task_of(config).size().weights == sum(p.numel() for p in make_task(config).model.parameters())
 
 
 def test_the_size_of_the_graph_network_is_that_of_its_model() -> None:
@@ -87,9 +87,9 @@ def test_the_message_names_the_flag_that_lifts_the_limit(runs_dir: Path) -> None
         match=r"\(the filter MA, window size 10000, lamb 5: 0.4 GB\), and memory_limit is 0.1 GB: --memory-limit 1",
     ):
         check_memory(
-            tiny(filter="ma", window_size=10_000, memory_limit=0.1), tiny().task.size()._replace(weights=10_000)
+            tiny(filter="ma", window_size=10_000, memory_limit=0.1), task_of(tiny()).size()._replace(weights=10_000)
         )
-    check_memory(tiny(filter="ma", window_size=10_000, memory_limit=1.0), tiny().task.size())
+    check_memory(tiny(filter="ma", window_size=10_000, memory_limit=1.0), task_of(tiny()).size())
 
 
 def test_the_limit_can_be_raised_when_a_run_is_resumed(runs_dir: Path) -> None:
@@ -100,9 +100,7 @@ def test_the_limit_can_be_raised_when_a_run_is_resumed(runs_dir: Path) -> None:
 
 
 def test_the_limit_makes_no_other_run() -> None:
-    from grokfast.lab.runs.names import fingerprint
-
-    assert fingerprint(tiny(memory_limit=3.0)) == fingerprint(tiny())
+    assert run_id(tiny(memory_limit=3.0)) == run_id(tiny())
 
 
 def test_free_memory_is_known_here() -> None:

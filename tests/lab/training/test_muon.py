@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from grokfast.lab.training.muon import Muon, orthogonalise
+from grokfast.lab.training.optim import Muon, orthogonalise
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import comparable, tiny
+from tiny import TINY, comparable, tiny
 
 import grokfast
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import Row
+from grokfast.lab.settings import optim_of
 from grokfast.lab.tasks.modular.task import ModularTask
 from grokfast.lab.training.loop import Watcher, evaluation_steps
 from grokfast.lab.training.optim import make_optimizers
@@ -31,7 +32,7 @@ def test_same_config_same_numbers(tmp_path: Path) -> None:
 
 def test_the_loop_equals_a_loop_by_hand(runs_dir: Path) -> None:
     run = finish(runs_dir, filter="ema", weight_decay=0.01, clip_norm=1.0, steps=15)
-    task = ModularTask(task_of(run.settings), seed=0, device="cpu")
+    task = ModularTask(TINY, seed=0, device="cpu")
     (optimizer,) = make_optimizers(task.model, optim_of(run.settings))
     grokfast.attach(optimizer, grokfast.EMA(alpha=0.98, lamb=2.0))
     for step in range(15):
@@ -46,7 +47,7 @@ def test_the_loop_equals_a_loop_by_hand(runs_dir: Path) -> None:
 def test_the_first_update_has_learning_rate_zero(runs_dir: Path) -> None:
     run = finish(runs_dir, steps=12, eval_every=1)
     assert [row.lr for row in run.rows] == pytest.approx([1e-3 * min(1, k / 10) for k in range(12)])
-    untrained = ModularTask(task_of(run.settings), seed=0).model.parameters()
+    untrained = ModularTask(TINY, seed=0).model.parameters()
     assert run.rows[0].weight_norm == float(torch.nn.utils.get_total_norm([p.detach() for p in untrained]))
     assert run.rows[1].weight_norm != run.rows[0].weight_norm
 
@@ -154,8 +155,8 @@ def test_stopping_leaves_a_checkpoint_and_resume_equals_uninterrupted(tmp_path: 
             nonlocal looked
             looked += 1
 
-        run, complete = train(config, tmp_path / "parts", Watcher(on_row=once, should_stop=lambda: True))
-        if complete:
+        run = train(config, tmp_path / "parts", Watcher(on_row=once, should_stop=lambda: True))
+        if run.done:
             break
         assert looked == 1
     assert run.status == "complete"
@@ -210,7 +211,7 @@ def test_training_leaves_the_global_random_state_alone(runs_dir: Path) -> None:
 def test_a_resumed_run_keeps_what_decides_rounding(runs_dir: Path) -> None:
     run = train(tiny(filter="ema"), runs_dir, Watcher(should_stop=lambda: True))
     assert not run.done
-    assert run.settings.loop.threads == 1
+    assert run.settings["threads"] == 1
     torch.set_num_threads(2)
     try:
         assert resume(run).done

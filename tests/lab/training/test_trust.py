@@ -14,6 +14,7 @@ from tiny import TINY_FLAGS, comparable, tiny
 from forks import Fork, run_cli
 from grokfast.lab.commands.cli import main
 from grokfast.lab.runs.directory import Run, RunError
+from grokfast.lab.settings import name_of
 from grokfast.lab.training.loop import Watcher
 from grokfast.lab.training.run import resume, train
 
@@ -30,26 +31,26 @@ def begin(folder: Path, rows: int = 4) -> Run:
     return train(tiny(filter="ema", checkpoint_seconds=0.0), folder, Watcher(should_stop=enough))
 
 
-def edit(run: Run, part: str, **values: Any) -> Run:
+def edit(run: Run, **values: Any) -> Run:
     path = run.path / "settings.json"
     data = json.loads(path.read_text())
-    data[part].update(values)
+    data["settings"].update(values)
     path.write_text(json.dumps(data))
     return Run(run.path)
 
 
 @pytest.mark.parametrize(
-    ("part", "values", "named"),
+    ("values", "named"),
     [
-        ("optim", {"lr": 0.1}, r"optim.lr = 0.1 \(was 0.001\)"),
-        ("loop", {"seed": 3}, r"loop.seed = 3 \(was 0\)"),
-        ("loop", {"steps": 60}, r"loop.steps = 60 \(was 30\)"),
-        ("filter", {"lamb": 5.0}, r"filter.lamb = 5.0 \(was 2.0\)"),
-        ("task", {"width": 32}, r"task.width = 32 \(was 16\)"),
+        ({"lr": 0.1}, r"lr = 0.1 \(was 0.001\)"),
+        ({"seed": 3}, r"seed = 3 \(was 0\)"),
+        ({"steps": 60}, r"steps = 60 \(was 30\)"),
+        ({"lamb": 5.0}, r"lamb = 5.0 \(was 2.0\)"),
+        ({"width": 32}, r"width = 32 \(was 16\)"),
     ],
 )
-def test_an_edited_setting_is_refused_by_name(runs_dir: Path, part: str, values: dict[str, Any], named: str) -> None:
-    run = edit(begin(runs_dir), part, **values)
+def test_an_edited_setting_is_refused_by_name(runs_dir: Path, values: dict[str, Any], named: str) -> None:
+    run = edit(begin(runs_dir), **values)
     with pytest.raises(RunError, match=rf"settings.json was edited: {named} differ from those the run was begun with"):
         resume(run)
 
@@ -58,41 +59,32 @@ def test_an_edited_setting_is_refused_without_a_checkpoint_too(runs_dir: Path) -
     run = begin(runs_dir)
     shutil.rmtree(run.path / "checkpoints")
     with pytest.raises(RunError, match="its settings are not those the run was begun with"):
-        resume(edit(run, "optim", lr=0.1))
+        resume(edit(run, lr=0.1))
 
 
 def test_training_the_same_configuration_sees_the_edit(runs_dir: Path) -> None:
-    edit(begin(runs_dir), "optim", lr=0.1)
-    with pytest.raises(RunError, match=r"was edited: optim\.lr"):
+    edit(begin(runs_dir), lr=0.1)
+    with pytest.raises(RunError, match=r"was edited: lr"):
         train(tiny(filter="ema", checkpoint_seconds=0.0), runs_dir)
 
 
 @pytest.mark.parametrize("filter", ['"xyz"', '{"name": "xyz"}', "7", "[]"])
 def test_a_filter_that_is_none_is_refused(runs_dir: Path, filter: str, capsys: pytest.CaptureFixture[str]) -> None:
     run = begin(runs_dir)
-    data = json.loads((run.path / "settings.json").read_text())
-    (run.path / "settings.json").write_text(json.dumps({**data, "filter": json.loads(filter)}))
-    assert main(["resume", run.name, "--runs-dir", str(runs_dir)]) == 1
+    edit(run, filter=json.loads(filter))
+    assert main(["train", "--resume", run.name, "--runs-dir", str(runs_dir)]) == 1
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert "filter" in err
 
 
 def test_what_does_not_influence_the_result_may_be_edited(runs_dir: Path) -> None:
-    assert resume(edit(begin(runs_dir), "loop", checkpoint_seconds=99.0)).done
+    assert resume(edit(begin(runs_dir), checkpoint_seconds=99.0)).done
 
 
 def test_a_renamed_run_is_resumed(runs_dir: Path) -> None:
     run = begin(runs_dir)
     assert resume(Run(run.path.rename(runs_dir / "mine"))).done
-
-
-def test_a_run_from_before_names_had_settings_of_the_task_is_resumed(runs_dir: Path) -> None:
-    run = begin(runs_dir)
-    older = run.path.rename(runs_dir / run.name.replace("-p7-width16", ""))
-    assert older != run.path
-    outcome = train(run.settings, runs_dir)
-    assert (outcome.run.path, outcome.done) == (older, True)
 
 
 def flip_digit(line: int) -> Callable[[bytes], bytes]:
@@ -148,11 +140,11 @@ def test_the_loser_of_a_race_for_a_directory_names_the_run(runs_dir: Path, monke
     def race(path: Path, data: dict[str, Any]) -> None:
         """Another process is faster, between our look and our rename."""
         real(path, data)
-        rival = writer.run_path(tiny(), runs_dir)
+        rival = runs_dir / name_of(tiny())
         rival.mkdir(exist_ok=True)
         real(rival / "settings.json", data)
 
     monkeypatch.setattr(writer, "write_json", race)
-    with pytest.raises(RunError, match=rf"^{writer.run_path(tiny(), runs_dir)} was begun by another process at"):
+    with pytest.raises(RunError, match=rf"^{runs_dir / name_of(tiny())} was begun by another process at"):
         writer.create_run(tiny(), runs_dir, {})
     assert [path.name[0] for path in runs_dir.iterdir()] == ["m"]

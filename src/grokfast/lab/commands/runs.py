@@ -79,10 +79,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def sort_key(row: dict[str, Any], name: str) -> tuple[int, Any]:
-    """Numbers by size and words by letters; a level that was never reached comes after, by how long it was tried."""
+    """Numbers by size and words by letters; then levels that were not reached; last what is not known yet."""
     if row[name] is not None:
         return 0, row[name]
-    return 1, row.get(f"{name}_after", 0) if row["step"] else float("inf")
+    return (1, row.get(f"{name}_after", 0)) if row["status"] in ("complete", "diverged") else (2, 0)
 
 
 def crossing_text(row: dict[str, Any], kind: str) -> str:
@@ -116,11 +116,9 @@ def show_list(rows: list[dict[str, Any]]) -> None:
     from rich.console import Console
 
     table = list_table(rows, COLUMNS)
-    console = Console()
-    if sys.stdout.isatty() and console.measure(table).maximum > console.width:
-        table = list_table(
-            rows, {**NARROW, **{k: v for k, v in COLUMNS.items() if k not in ("run", "train", "loss", "sec")}}
-        )
+    if sys.stdout.isatty() and Console(width=10_000).measure(table).maximum > Console().width:
+        shared = {name: key for name, key in COLUMNS.items() if name not in ("run", "train", "loss", "sec")}
+        table = list_table(rows, {**NARROW, **shared})
     show(table)
 
 

@@ -61,8 +61,8 @@ def run(args: argparse.Namespace) -> int:
         begin = partial(train, settings, args.runs_dir, command=["grokfast", *args.words])
         return train_one(run, begin, settings["steps"], args)
     if args.resume is None:
-        args.parser.error("the following arguments are required: TASK")
-    run = find_run(args.resume, args.runs_dir)
+        args.parser.error("give a TASK, or --resume RUN")
+    run = find_run(str(args.resume), args.runs_dir)
     load_own_code(run, args)
     data_dir = args.data_dir and str(Path(args.data_dir).absolute())
     begin = partial(resume, run, data_dir=data_dir, memory_limit=args.memory_limit)
@@ -87,8 +87,8 @@ def train_one(run: Run, begin: Callable[[Watcher], Run], steps: int, args: argpa
     events = run.path / "tensorboard" if args.tensorboard else None
     run = train_watched(begin, run.name, steps, quiet=args.quiet or args.json, events=events)
     if not run.done:
-        at = max([row.step for row in run.rows[-1:]] + [int(path.stem) for path in run.path.glob("checkpoints/*.json")])
-        complain(f"stopped at step {at:,} of {steps:,}: {resume_command(run, args.runs_dir)}")
+        kept = [0, *(row.step for row in run.rows[-1:]), *(int(p.stem) for p in run.path.glob("checkpoints/*.json"))]
+        complain(f"stopped at step {max(kept):,} of {steps:,}: {resume_command(run, args.runs_dir)}")
         return INTERRUPTED
     if args.json:
         print(json.dumps({**row_of(run), "path": str(run.path)}))

@@ -44,9 +44,9 @@ def tensor_bytes(batch: Any) -> Iterator[bytes]:
 def check_same_probe(task: Any, first: dict[str, Any], again: dict[str, Any], promise: str = "") -> None:
     """Raise DataError unless two new tasks of the same settings begin alike, up to rounding."""
     for name, value in first.items():
-        other = again.get(name)
-        close = isinstance(value, float | int) and isinstance(other, float | int)
-        if value != other and not (close and (math.isclose(value, other, rel_tol=1e-3) or math.isnan(value))):
+        other: Any = again.get(name)
+        numbers = isinstance(value, float | int) and isinstance(other, float | int)
+        if value != other and not (numbers and (math.isclose(value, other, rel_tol=1e-3) or math.isnan(value))):
             what = f"must have {promise}" if promise else "has other data than when this run was begun"
             raise DataError(f"the task {type(task).__name__} {what}: {name} is {value}, then {other}")
 

@@ -49,7 +49,7 @@ def train(
 
 
 def resume(run: Run, watcher: Watcher | None = None, **changes: Any) -> Run:
-    """Continue a run under its name. Only `data_dir` and `memory_limit` may change. A run that is done stays as it is."""
+    """Continue a run. Only `data_dir` and `memory_limit` may change. A run that is done is left alone."""
     settings = {**run.settings, **{name: value for name, value in changes.items() if value is not None}}
     return run if run.done else continue_run(run, settings, make_task(settings), watcher)
 
