@@ -4,6 +4,7 @@
     python tools/addition_experiments.py surrogate  # plan C: a filter against a larger learning rate
     python tools/addition_experiments.py duels      # plan D: replicated duels
     python tools/addition_experiments.py report     # the verdicts, as Markdown
+    python tools/addition_experiments.py pictures   # docs/figures/addition-*.svg
     python tools/addition_experiments.py tables     # a row per run, for results/
 
 Lines are appended to FOLDER/STAGE.jsonl, one per run.
@@ -44,6 +45,7 @@ EMA: Line = {"filter": "ema", "alpha": 0.96, "lamb": 2.0}
 LATE: Line = {**EMA, "two_stage": 150}
 PAPER: Line = {"filter": "ema", "alpha": 0.98, "lamb": 2.0}
 AVERAGED: Line = {"average": 0.95}
+LAMBS, MEMORIES = (0.5, 1.0, 2.0, 5.0), (3, 10, 50, 200)
 DECAYS = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
@@ -64,9 +66,9 @@ def surrogate_cells() -> Iterator[Line]:
         for decay in (0.3, 1.0):
             base: Line = {"batch_size": batch, "lr": 0.01, "weight_decay": decay}
             yield base
-            for lamb in (0.5, 1.0, 2.0, 5.0):
+            for lamb in LAMBS:
                 yield {**base, "lr": 0.01 * (1 + lamb), "weight_decay": decay / (1 + lamb)}
-                for memory in (3, 10, 50, 200):
+                for memory in MEMORIES:
                     yield {**base, "filter": "ema", "alpha": 1 - 1 / memory, "lamb": lamb}
                     yield {**base, "filter": "ma", "window_size": 2 * memory - 1, "lamb": lamb}
 
@@ -262,12 +264,22 @@ def report_map(folder: Path) -> None:
         print(f"\n{late} against the same from the start: {'; '.join(found)}")
 
 
-def report_surrogate(folder: Path) -> None:
+def surrogate_runs(folder: Path) -> dict[tuple[Any, ...], list[Steps]]:
+    """By batch, learning rate x decay, learning rate and filter."""
     runs: dict[tuple[Any, ...], list[Steps]] = {}
     for line in read(folder, "surrogate"):
         v = line["values"]
         key = v["batch_size"], round(v["lr"] * v["weight_decay"], 9), round(v["lr"], 6), arm_of(v)
         runs.setdefault(key, []).append(held_steps(line))
+    return runs
+
+
+def filter_name(kind: str, memory: int, lamb: float) -> str:
+    return f"{kind} ({1 - 1 / memory:.3g}, {lamb:g})" if kind == "EMA" else f"{kind} ({2 * memory - 1}, {lamb:g})"
+
+
+def report_surrogate(folder: Path) -> None:
+    runs = surrogate_runs(folder)
     for batch in (64, 16, 0):
         for decay in (0.3, 1.0):
             product = round(0.01 * decay, 9)
@@ -276,13 +288,12 @@ def report_surrogate(folder: Path) -> None:
             base = cell_text(runs[batch, product, 0.01, "no filter"])
             print(f"\n### batch {batch or 'all'}, decay {decay:g}: no filter {base}\n")
             print("| lamb | surrogate | filter | memory 3 | 10 | 50 | 200 |\n|---|---|---|---|---|---|---|")
-            for lamb in (0.5, 1.0, 2.0, 5.0):
+            for lamb in LAMBS:
                 surrogate = runs.get((batch, product, round(0.01 * (1 + lamb), 6), "no filter"), [])
                 for kind in ("EMA", "MA"):
                     cells = list[str]()
-                    for memory in (3, 10, 50, 200):
-                        size = f"{1 - 1 / memory:.3g}" if kind == "EMA" else f"{2 * memory - 1}"
-                        mine = runs.get((batch, product, 0.01, f"{kind} ({size}, {lamb:g})"), [])
+                    for memory in MEMORIES:
+                        mine = runs.get((batch, product, 0.01, filter_name(kind, memory, lamb)), [])
                         cells.append(f"{cell_text(mine)}: {words(verdict([mine], [surrogate]))}" if mine else "")
                     print(f"| {lamb:g} | {cell_text(surrogate)} | {kind} | {' | '.join(cells)} |")
 
@@ -309,6 +320,74 @@ def report_duels(folder: Path) -> None:
                 pairs = ((tunings, arms["adamw"]), (tunings, without), (with_it, arms["adamw"]))
                 cells[4:] = [words(verdict(mine, theirs)) for mine, theirs in pairs]
             print(f"| {' | '.join(cells)} |")
+
+
+# Pictures -----------------------------------------------------------------------------------------------------------
+
+
+def draw_pictures(folder: Path, out: Path) -> None:
+    """addition-decay.svg: steps over weight decay. addition-surrogate.svg: filters against a larger learning rate."""
+    from grokfast.lab.report.pictures import draw
+
+    pictures = {"addition-decay": decay_picture(folder), "addition-surrogate": surrogate_picture(folder)}
+    for name, picture in pictures.items():
+        draw([picture], out / f"{name}.svg")
+
+
+def decay_picture(folder: Path) -> Any:
+    from grokfast.lab.report.pictures import COLOURS, Picture, axis, line, note, view
+
+    shown = ["no filter", "MA (50, 2)", "EMA (0.96, 2) from step 150", "EMA (0.98, 2)"]
+    runs: dict[tuple[str, float, float], list[Steps]] = {}
+    for each in read(folder, "map"):
+        v = each["values"]
+        if column_of(v) == f"lr {v['lr']}":
+            runs.setdefault((arm_of(v), v["lr"], v["weight_decay"]), []).append(held_steps(each))
+    least = 0.01  # stands for decay 0 on a log axis
+    views: list[Any] = []
+    for rate in (0.003, 0.01, 0.03):
+        lines: list[Any] = []
+        for name, colour in zip(shown, COLOURS, strict=False):
+            found = {decay: spread_of(runs.get((name, rate, decay), [])) for decay in DECAYS[:-1]}
+            known = {max(decay, least): spread for decay, spread in found.items() if spread.median.exact}
+            y = [spread.median.value for spread in known.values()]
+            for style in ("solid", "rings"):
+                lines.append(line(name, list(known), y, colour, style))
+        across = axis(
+            "weight decay (0 at the left edge)", log=True, values=(0.01, 0.03, 0.1, 0.3, 1, 3), domain=(0.01, 3)
+        )
+        up = axis("steps until 95% is held" if not views else "", log=True, domain=(100, 4000))
+        notes = [note(0.18, 3700, f"learning rate {rate:g}")]
+        views.append(view(lines, across, up, notes=notes))
+    title = "Steps over weight decay on the small task, medians of 10 seeds; missing marks: most runs never hold 95%"
+    return Picture("addition-decay", title, views, dict(zip(shown, COLOURS, strict=False)))
+
+
+def surrogate_picture(folder: Path) -> Any:
+    from grokfast.lab.report.pictures import COLOURS, Picture, axis, line, note, view
+
+    runs = surrogate_runs(folder)
+    names = [f"lamb {lamb:g}" for lamb in LAMBS]
+    views: list[Any] = []
+    for kind in ("EMA", "MA"):
+        for batch in (16, 64, 0):
+            lines: list[Any] = []
+            for lamb, name, colour in zip(LAMBS, names, COLOURS, strict=False):
+                surrogate = runs.get((batch, 0.01, round(0.01 * (1 + lamb), 6), "no filter"), [])
+                ratios: dict[int, float] = {}
+                for memory in MEMORIES:
+                    mine = runs.get((batch, 0.01, 0.01, filter_name(kind, memory, lamb)), [])
+                    found = verdict([mine], [surrogate]) if mine and surrogate else None
+                    if found is not None and found.ratio is not None:
+                        ratios[memory] = found.ratio
+                for style in ("solid", "rings"):
+                    lines.append(line(name, list(ratios), list(ratios.values()), colour, style))
+            up = axis("surrogate's steps / filter's steps" if not views else "", log=True, domain=(0.08, 2))
+            notes = [note(25, 1.85, f"{kind}, batch {batch or 'all'}")]
+            across = axis("memory in steps", log=True, values=MEMORIES, domain=(3, 200))
+            views.append(view(lines, across, up, notes=notes, rules=[1.0]))
+    title = "Above 1 the filter beats 1 + lamb times the learning rate (decay 1, 10 seeds); missing: too many runs fail"
+    return Picture("addition-surrogate", title, views, dict(zip(names, COLOURS, strict=False)))
 
 
 # Tables -------------------------------------------------------------------------------------------------------------
@@ -343,8 +422,9 @@ def write_tables(folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=[*STAGES, "duels", "report", "tables"])
+    parser.add_argument("what", choices=[*STAGES, "duels", "report", "pictures", "tables"])
     parser.add_argument("--folder", type=Path, default=Path("runs-addition"))
+    parser.add_argument("--out", type=Path, default=Path("docs/figures"), help="of the pictures")
     given = parser.parse_args()
     torch.set_num_threads(1)
     given.folder.mkdir(parents=True, exist_ok=True)
@@ -352,6 +432,8 @@ def main() -> None:
         run_cells(given.what, given.folder)
     elif given.what == "duels":
         run_duels(given.folder)
+    elif given.what == "pictures":
+        draw_pictures(given.folder, given.out)
     elif given.what == "tables":
         write_tables(given.folder)
     else:

@@ -1,11 +1,12 @@
 /* One run of the task `addition`, as fast as one core allows. The library is the reference: see addition_runs.py.
 
-   P and WIDTH are given at compile time. Weights are A (P x WIDTH), B (P x WIDTH) and the transposed output (P x WIDTH). */
+   P and WIDTH, a multiple of 16, are given at compile time. Weights are A (P x WIDTH), B (P x WIDTH) and the transposed output (P x WIDTH). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define SIZE (3 * P * WIDTH)
+#define PADDED ((P + 15) / 16 * 16)
 #define ALPHA_SEEN 0.98f /* of the average whose coherence is recorded */
 
 typedef struct {
@@ -15,27 +16,50 @@ typedef struct {
     float level, lr, decay, beta1, beta2, eps, clip, alpha, lamb, average;
 } Settings;
 
+/* Room for the hidden layer and the slopes of some pairs. */
+typedef struct {
+    float (*hidden)[WIDTH], (*squared)[WIDTH], (*slope)[PADDED];
+} Room;
+
+typedef float Lanes __attribute__((vector_size(64), aligned(4)));
+
+/* slope[n] <- squared[n] W for all pairs, eight at a time, so that the sums stay in registers. */
+static void forward(const float *out, Room room, int count) {
+    static _Thread_local float padded[WIDTH][PADDED] __attribute__((aligned(64)));
+    for (int k = 0; k < WIDTH; k++)
+        for (int j = 0; j < P; j++) padded[k][j] = out[j * WIDTH + k];
+    for (int n = 0; n < count; n += 8) {
+        for (int part = 0; part < PADDED; part += 16) {
+            Lanes sum[8] = {0};
+            for (int k = 0; k < WIDTH; k++) {
+                Lanes column = *(const Lanes *)&padded[k][part];
+                for (int i = 0; i < 8; i++) sum[i] += room.squared[n + i][k] * column;
+            }
+            for (int i = 0; i < 8; i++) *(Lanes *)&room.slope[n + i][part] = sum[i];
+        }
+    }
+}
+
 /* Loss and number of right answers of some pairs; the gradient too where `grad` is given. */
 static float pass(const float *w, const int *left, const int *right, const int *answer, int count, int entropy,
-                  float *grad, int *correct) {
+                  float *grad, int *correct, Room room) {
     const float *a = w, *b = w + P * WIDTH, *out = w + 2 * P * WIDTH;
     double loss = 0;
     *correct = 0;
-    if (grad) memset(grad, 0, SIZE * sizeof(float));
     for (int n = 0; n < count; n++) {
         const float *x = a + left[n] * WIDTH, *y = b + right[n] * WIDTH;
-        float hidden[WIDTH], squared[WIDTH], slope[P];
         for (int k = 0; k < WIDTH; k++) {
-            hidden[k] = x[k] + y[k];
-            squared[k] = hidden[k] * hidden[k];
+            float sum = x[k] + y[k];
+            room.hidden[n][k] = sum;
+            room.squared[n][k] = sum * sum;
         }
+    }
+    forward(out, room, count);
+    for (int n = 0; n < count; n++) {
+        float *slope = room.slope[n];
         int best = 0;
-        for (int j = 0; j < P; j++) {
-            float sum = 0;
-            for (int k = 0; k < WIDTH; k++) sum += squared[k] * out[j * WIDTH + k];
-            slope[j] = sum;
-            if (sum > slope[best]) best = j;
-        }
+        for (int j = 1; j < P; j++)
+            if (slope[j] > slope[best]) best = j;
         *correct += best == answer[n];
         if (entropy) {
             float top = slope[best], total = 0;
@@ -51,18 +75,25 @@ static float pass(const float *w, const int *left, const int *right, const int *
             loss += sum;
             for (int j = 0; j < P; j++) slope[j] *= 2.0f / count;
         }
-        if (!grad) continue;
-        float back[WIDTH] = {0};
+    }
+    if (!grad) return (float)(loss / count);
+    memset(grad, 0, 2 * P * WIDTH * sizeof(float));
+    for (int n = 0; n < count; n++) {
+        float *to_left = grad + left[n] * WIDTH, *to_right = grad + (P + right[n]) * WIDTH;
+        Lanes back[WIDTH / 16] = {0};
         for (int j = 0; j < P; j++)
-            for (int k = 0; k < WIDTH; k++) {
-                back[k] += slope[j] * out[j * WIDTH + k];
-                grad[(2 * P + j) * WIDTH + k] += slope[j] * squared[k];
-            }
-        for (int k = 0; k < WIDTH; k++) {
-            float by_hidden = 2 * hidden[k] * back[k];
-            grad[left[n] * WIDTH + k] += by_hidden;
-            grad[(P + right[n]) * WIDTH + k] += by_hidden;
+            for (int k = 0; k < WIDTH / 16; k++) back[k] += room.slope[n][j] * *(const Lanes *)&out[j * WIDTH + 16 * k];
+        for (int k = 0; k < WIDTH / 16; k++) {
+            Lanes by_hidden = 2 * *(const Lanes *)&room.hidden[n][16 * k] * back[k];
+            *(Lanes *)&to_left[16 * k] += by_hidden;
+            *(Lanes *)&to_right[16 * k] += by_hidden;
         }
+    }
+    for (int j = 0; j < P; j++) {
+        Lanes sum[WIDTH / 16] = {0};
+        for (int n = 0; n < count; n++)
+            for (int k = 0; k < WIDTH / 16; k++) sum[k] += room.slope[n][j] * *(const Lanes *)&room.squared[n][16 * k];
+        memcpy(grad + (2 * P + j) * WIDTH, sum, sizeof sum);
     }
     return (float)(loss / count);
 }
@@ -85,6 +116,8 @@ int run(const Settings *s, float *w, const int *train, const int *val, const int
     int size = s->batch ? s->batch : s->train_points, streak = 0, evaluations = 0, bad = 0, taken = 0, right = 0;
     int *left_b = malloc(size * 4), *right_b = malloc(size * 4), *answer_b = malloc(size * 4);
     double loss_sum = 0, square_seen = 0;
+    int most = (size > s->val_points ? size : s->val_points) + 8; /* forward reads whole groups of eight */
+    Room room = {calloc(most, sizeof *room.hidden), calloc(most, sizeof *room.squared), calloc(most, sizeof *room.slope)};
     if (s->filter == 2) ring = calloc((size_t)s->window * SIZE, 4);
     for (int t = 0; t < s->steps; t++) {
         int correct;
@@ -92,11 +125,10 @@ int run(const Settings *s, float *w, const int *train, const int *val, const int
             int i = s->batch ? draws[(size_t)t * size + n] : n;
             left_b[n] = train[i], right_b[n] = train[s->train_points + i], answer_b[n] = train[2 * s->train_points + i];
         }
-        loss_sum += pass(w, left_b, right_b, answer_b, size, s->entropy, g, &correct);
+        loss_sum += pass(w, left_b, right_b, answer_b, size, s->entropy, g, &correct, room);
         right += correct, taken++;
-        double square = norm2(g);
         if (s->clip > 0) { /* torch: coefficient clip / (norm + 1e-6), at most 1 */
-            float factor = s->clip / ((float)sqrt(square) + 1e-6f);
+            float factor = s->clip / ((float)sqrt(norm2(g)) + 1e-6f);
             if (factor < 1)
                 for (int i = 0; i < SIZE; i++) g[i] *= factor;
         }
@@ -123,12 +155,12 @@ int run(const Settings *s, float *w, const int *train, const int *val, const int
         }
         if (t < s->start) gain = 0;
         float shrink = 1 - s->lr * s->decay, rate = s->lr / (float)(1 - pow(s->beta1, t + 1));
-        float root = (float)sqrt(1 - pow(s->beta2, t + 1));
+        float scale = 1 / (float)sqrt(1 - pow(s->beta2, t + 1));
         for (int i = 0; i < SIZE; i++) {
             float grad = g[i] + gain * slow[i];
             m[i] += (1 - s->beta1) * (grad - m[i]);
             v[i] = s->beta2 * v[i] + (1 - s->beta2) * grad * grad;
-            w[i] = w[i] * shrink - rate * m[i] / (sqrtf(v[i]) / root + s->eps);
+            w[i] = w[i] * shrink - rate * m[i] / (sqrtf(v[i]) * scale + s->eps);
         }
         if (s->average > 0) {
             float part = t ? 1 - s->average : 1;
@@ -137,7 +169,7 @@ int run(const Settings *s, float *w, const int *train, const int *val, const int
         }
         if ((t + 1) % s->eval_every && t + 1 < s->steps) continue;
         const int *l = val, *r = val + s->val_points, *z = val + 2 * s->val_points;
-        float val_loss = pass(s->average > 0 ? mean : w, l, r, z, s->val_points, s->entropy, NULL, &correct);
+        float val_loss = pass(s->average > 0 ? mean : w, l, r, z, s->val_points, s->entropy, NULL, &correct, room);
         float accuracy = (float)correct / s->val_points, train_loss = (float)(loss_sum / taken);
         float row[5] = {accuracy, (float)right / ((float)taken * size), val_loss, train_loss,
                         square_seen > 0 ? (float)(norm2(seen) / square_seen) : 0};
@@ -151,6 +183,7 @@ int run(const Settings *s, float *w, const int *train, const int *val, const int
         if (s->hold >= 0 && streak > s->hold) break;
     }
     free(m), free(v), free(g), free(slow), free(seen), free(mean), free(ring), free(fresh);
+    free(room.hidden), free(room.squared), free(room.slope);
     free(left_b), free(right_b), free(answer_b);
     return bad ? -evaluations : evaluations;
 }

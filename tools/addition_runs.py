@@ -21,8 +21,8 @@ import torch
 from grokfast.lab.tasks.addition import AdditionConfig, AdditionTask
 
 SOURCE = Path(__file__).with_suffix(".c")
-FLAGS = ["-O3", "-march=native", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math"]
-FLAGS += ["-fassociative-math", "-fno-signed-zeros"]
+FLAGS = ["-O3", "-march=native", "-mprefer-vector-width=512", "-shared", "-fPIC"]
+FLAGS += ["-fno-math-errno", "-fno-trapping-math", "-fassociative-math", "-fno-signed-zeros"]
 USUAL: dict[str, Any] = {
     "p": 23,
     "width": 128,
@@ -72,6 +72,8 @@ def train(seed: int, **given: Any) -> Curve:
     if unknown := set(given) - set(USUAL):
         raise ValueError(f"settings must be among {', '.join(USUAL)}, got {', '.join(sorted(unknown))}")
     s = {**USUAL, **given}
+    if s["width"] % 16:
+        raise ValueError(f"width must be a multiple of 16, got {s['width']}")
     kinds = {None: 0, "ema": 1, "ma": 2}
     # Weights, split and batches are the library's.
     task = AdditionTask(AdditionConfig(**{name: s[name] for name in list(USUAL)[:6]}), seed=seed)
