@@ -1,4 +1,4 @@
-"""What an EMA state in bf16 saves, how exact it is and what it costs; writes the table in docs/howto/memory.md.
+"""What an EMA state in bf16 saves, how exact it is and what it costs; writes the table in docs/recipes.md.
 
 python benchmarks/memory.py
 """
@@ -12,7 +12,7 @@ from timing import Table, alternate, show
 
 import grokfast
 
-PAGE = Path("docs/howto/memory.md")
+PAGE = Path("docs/recipes.md")
 BEGIN, END = "<!-- memory -->", "<!-- /memory -->"
 
 

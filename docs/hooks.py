@@ -28,7 +28,6 @@ PAGES = {
 SOURCES = {page: source for source, page in PAGES.items()}
 FENCE = re.compile(r"(^```.*?^```$)", flags=re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
-INCLUDE = re.compile(r"<!-- include (the table of )?(\S+): (.+?) -->.*?<!-- /include -->", flags=re.DOTALL)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -80,28 +79,9 @@ def expand(nav: Any, pages: list[str]) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Make links within the repository links within the site, and fill in sections of other pages."""
-    here, url = page.file.src_uri, config.repo_url or ""
-    text = relink(markdown, SOURCES.get(here, f"docs/{here}"), here, url)
-
-    def fill(match: re.Match[str]) -> str:
-        found = section(match[2], match[3])
-        return relink(table(found) if match[1] else found, match[2], here, url)
-
-    return INCLUDE.sub(fill, text)
-
-
-def section(source: str, heading: str) -> str:
-    """What stands below a heading of a file, up to the next heading."""
-    below = re.compile(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)", flags=re.MULTILINE | re.DOTALL)
-    if found := below.search((ROOT / source).read_text()):
-        return found[1].strip()
-    raise ValueError(f"{source} has no heading {heading!r}")
-
-
-def table(text: str) -> str:
-    """The rows of the tables in a text, without what stands around them."""
-    return "\n".join(line for line in text.splitlines() if line.startswith("|"))
+    """Make links within the repository links within the site."""
+    here = page.file.src_uri
+    return relink(markdown, SOURCES.get(here, f"docs/{here}"), here, config.repo_url or "")
 
 
 def relink(text: str, source: str, here: str, url: str) -> str:

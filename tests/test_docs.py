@@ -67,7 +67,7 @@ PAGES_WITH_CODE = [page for page in PAGES if script(page.read_text()).strip()]
 
 
 def test_the_pages_have_code() -> None:
-    assert {"README.md", "docs/howto.md", "docs/howto/moving.md", "docs/hosts/optax.md"} <= {
+    assert {"README.md", "docs/recipes.md", "docs/moving.md", "docs/hosts.md"} <= {
         name(page) for page in PAGES_WITH_CODE
     }
 
