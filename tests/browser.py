@@ -28,12 +28,20 @@ def browser() -> Iterator[Any]:
         browser.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def visit(browser: Any) -> Iterator[Visit]:
-    """Opens a page at a width, in the dark unless told otherwise; its errors and requests are kept on it."""
+    """See `visits`; pages are closed after each test."""
+    yield from visits(browser)
+
+
+def visits(browser: Any, ready: str = "body") -> Iterator[Visit]:
+    """Opens a page at a width, in the dark unless told otherwise; its errors and requests are kept on it.
+
+    A page is ready once it has an element `ready`.
+    """
     opened: list[Any] = []
 
-    def open_page(path: Path, *, width: int = 1200, ready: str = ".view svg", hash: str = "", **options: Any) -> Any:
+    def open_page(path: Path, *, width: int = 1200, ready: str = ready, hash: str = "", **options: Any) -> Any:
         page: Any = browser.new_page(viewport={"width": width, "height": 900}, **{"color_scheme": "dark", **options})
         opened.append(page)
         page.complaints, page.requests = [], []

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from grokfast.lab.commands.common import add_out, check_out
+from grokfast.lab.commands.common import add_out
 from grokfast.playground import write_page
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    add_out(parser, "playground.html", "the page, one file that needs no network")
+    add_out(parser, "playground.html", "the page, one file that needs no network", endings=(".html",))
 
 
 def run(args: argparse.Namespace) -> int:
-    check_out(args.out, ".html")
+    args.out.parent.mkdir(parents=True, exist_ok=True)
     write_page(args.out)
     print(f"Open {args.out} in a browser.")
     return 0
