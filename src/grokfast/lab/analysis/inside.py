@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,9 +117,30 @@ def save_inside(run: Run, found: Inside) -> None:
 
 
 def read_inside(run: Run) -> Inside | None:
-    """What `grokfast inside` found; None where it was not called, or its file is damaged."""
+    """What `grokfast inside` found; None if it was not called, or its file is damaged."""
     try:
         values: dict[str, Any] = read_json(run.path / FILE)
-        return Inside(values["symbols"], values["key"], [Moment(**moment) for moment in values["moments"]])
-    except (OSError, ValueError, TypeError, KeyError):
+        found = Inside(values["symbols"], values["key"], [Moment(**moment) for moment in values["moments"]])
+        check_shape(found)
+        return found
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
+
+
+def check_shape(found: Inside) -> None:
+    """Raise ValueError or TypeError unless everything has the size and the type that pictures need."""
+    if not (found.symbols and found.key and found.moments):
+        raise ValueError("nothing was found")
+    names = set(found.moments[-1].norms)
+    for moment in found.moments:
+        numbers = [moment.step, moment.train_loss, moment.val_loss, moment.restricted_loss, moment.zero_loss]
+        numbers += [moment.embedding_gini, moment.logits_gini, *moment.excluded_loss, *moment.embedding, *moment.logits]
+        numbers += [*found.symbols, *found.key, *moment.norms.values(), *moment.ranks.values()]
+        numbers += [part for point in moment.points for part in point]
+        if not all(math.isfinite(number) for number in numbers):
+            raise ValueError("numbers must be finite")
+        sizes = len(moment.points), {len(point) for point in moment.points}, len(moment.excluded_loss)
+        if sizes != (len(found.symbols), {2}, len(found.key)) or not (moment.embedding and moment.logits):
+            raise ValueError("a list has another length than it should")
+        if set(moment.norms) != names or set(moment.ranks) != names:
+            raise ValueError("each moment must have the same matrices")

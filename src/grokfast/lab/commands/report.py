@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from grokfast.lab.commands.common import (
     add_chosen_runs,
@@ -15,14 +13,6 @@ from grokfast.lab.commands.common import (
     complain,
     read_folder,
 )
-from grokfast.lab.report import write_figures, write_report
-from grokfast.lab.report.pictures import FORMATS
-from grokfast.lab.runs.directory import readable_runs
-
-if TYPE_CHECKING:
-    from grokfast.lab.search.duel import Outcome
-
-DUEL = "verdicts.json"  # in the folder of a duel; search/duel.py is imported for such a folder only
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -31,15 +21,18 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_out(parser, "report.html", "the page", endings=(".html",))
     help = "write every figure to a file of its own in this directory, for papers, instead of the page"
     parser.add_argument("--figures", type=read_folder, metavar="DIR", help=help)
-    parser.add_argument("--format", choices=FORMATS, help="of the figures (default: png)")
+    parser.add_argument("--format", choices=("png", "svg", "pdf"), help="of the figures (default: png)")
 
 
 def run(args: argparse.Namespace) -> int:
+    from grokfast.lab.report import showable_runs, write_figures, write_report  # they need torch, a help text does not
+    from grokfast.lab.search.duel import FILE, load_outcome
+
     if args.format is not None and args.figures is None:
         raise ValueError(f"--format needs --figures, got {args.format} without it")
-    folders = [Path(name) for name in args.names if (Path(name) / DUEL).is_file()]
+    folders = [Path(name) for name in args.names if (Path(name) / FILE).is_file()]
     args.names = [str(Path(name) / "runs") if Path(name) in folders else name for name in args.names]
-    runs, lost = readable_runs(chosen_runs(args))
+    runs, lost = showable_runs(chosen_runs(args))
     for line in lost:
         complain(line)
     if not runs:
@@ -48,14 +41,6 @@ def run(args: argparse.Namespace) -> int:
         for path in write_figures(runs, args.figures, args.format or "png", level=args.level):
             print(f"written: {path}")
     else:
-        page = write_report(runs, args.out, unreadable=lost, level=args.level, duels=load_duels(folders))
+        page = write_report(runs, args.out, unreadable=lost, level=args.level, duels=list(map(load_outcome, folders)))
         print(f"written: {page}")
     return int(bool(lost))
-
-
-def load_duels(folders: Sequence[Path]) -> list[Outcome]:
-    if not folders:
-        return []
-    from grokfast.lab.search.duel import load_outcome
-
-    return [load_outcome(folder) for folder in folders]

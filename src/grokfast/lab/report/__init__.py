@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from grokfast.lab.analysis.weights import products_by_model
 from grokfast.lab.report.curves import curves_picture
@@ -17,14 +16,13 @@ from grokfast.lab.report.depth import (
     weight_pictures,
 )
 from grokfast.lab.report.page import page, report_values
+from grokfast.lab.report.page import showable_runs as showable_runs
 from grokfast.lab.report.pictures import Picture, draw
 from grokfast.lab.report.sweeps import sweep_pictures
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.files import write_atomically
+from grokfast.lab.search.duel import Outcome
 from grokfast.lab.tables import arms, by_task
-
-if TYPE_CHECKING:
-    from grokfast.lab.search.duel import Outcome
 
 THEOREMS = 3  # filters in the picture of the theorem: each takes a second, by training; no run changes it
 

@@ -39,9 +39,9 @@ def known_filters(runs: Sequence[Run]) -> dict[grokfast.Filter, str]:
     colours, found = run_colours(runs), dict[grokfast.Filter, str]()
     known = [run for run in runs if run.settings["filter"] in FILTERS]
     for run in sorted(known, key=lambda run: find_arm(run.experiment) is None):
-        with contextlib.suppress(ValueError):  # damaged settings
+        with contextlib.suppress(ValueError, TypeError, OverflowError):  # damaged settings
             filter = filter_of(run.settings)
-            if filter is not None:
+            if filter is not None and filter not in found and response(filter):
                 found.setdefault(filter, colours.get(run.experiment, GREY))
     shown = dict(list(found.items())[:MOST])
     free = [colour for colour in COLOURS if colour not in shown.values()]
@@ -91,7 +91,7 @@ def theorem_picture(filters: Mapping[grokfast.Filter, str]) -> Picture:
 def gradient_pictures(runs: Sequence[Run]) -> list[Picture]:
     """Spectra of runs that recorded gradients and are long enough to have a spectrum: the first of each arm first."""
     colours = run_colours(runs)
-    recorded = arms_in_turn([run for run in runs if run.settings["gradients"]])[: 2 * MOST]
+    recorded = arms_in_turn([run for run in runs if run.settings.get("gradients")])[: 2 * MOST]
     found: list[Picture] = []
     for run in recorded:
         with contextlib.suppress(RunError, ValueError, OSError):  # too short for a spectrum, not finite, damaged

@@ -41,13 +41,14 @@ def overview_picture(verdicts: Sequence[tuple[str, Verdict, Verdict | None]], na
             if one is not None and (one.low > 0 or one.high < math.inf):
                 low, high = (min(max(end, 1 / CAP), CAP) for end in (one.low, one.high))
                 ratio = one.ratio if one.ratio is not None and 1 / CAP <= one.ratio <= CAP else None
-                rows.append({"arm": label, "beside": kind, "low": low, "high": high, "ratio": ratio})
+                rows.append({"arm": label, "colour": BESIDE[kind], "low": low, "high": high, "ratio": ratio})
     order = [label for label, _, _ in verdicts]
     x = axis("times as fast, 95% interval", log=True, values=[0.25, 0.5, 1, 2, 4], domain=[1 / CAP, CAP])
     y = {"field": "arm", "type": "nominal", "sort": order, "title": None, "axis": {"labelLimit": 330}}
-    scale = {"domain": list(BESIDE), "range": list(BESIDE.values())}
-    beside: dict[str, Any] = {"field": "beside", "type": "nominal", "scale": scale}
-    apart = {"yOffset": {"field": "beside", "type": "nominal", "scale": {"paddingInner": 0.6}}}
+    beside: dict[str, Any] = {"field": "colour", "type": "nominal", "scale": None}
+    apart = {
+        "yOffset": {"field": "colour", "sort": list(BESIDE.values()), "type": "nominal", "scale": {"paddingInner": 0.6}}
+    }
     shared = {"y": y, **apart, "color": beside}
     layers = [
         {

@@ -6,6 +6,7 @@ Text and axes have the colour `currentColor`: black in a file, in a page the col
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +21,6 @@ from grokfast.lab.runs.files import write_atomically
 # can be seen on white and on dark.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#C05A8E", "#B8860B", "#3D9BD4", "#8A6D3B")
 GREY = "#7F7F7F"
-FORMATS = ("png", "svg", "pdf")
 WIDTH, HEIGHT = 900, 340  # of a picture in a file, and of each of its views
 LETTERS = 150  # of a legend in a file that fit beside each other
 Style = Literal["solid", "dashed", "dotted", "faint", "rings", "crosses"]
@@ -48,15 +48,6 @@ CONFIG: dict[str, Any] = {
     },
     "text": {"color": INK, "fontSize": 13, "lineBreak": "\n"},
     "title": {"color": INK, "fontSize": 15, "anchor": "start", "offset": 12, "fontWeight": 600},
-    "legend": {
-        "title": None,
-        "labelColor": INK,
-        "labelFontSize": 12,
-        "labelLimit": 0,
-        "symbolType": "stroke",
-        "symbolStrokeWidth": 3,
-        "symbolOpacity": 1,
-    },
 }
 
 
@@ -145,21 +136,21 @@ def with_ticks(channel: dict[str, Any], shown: Sequence[float]) -> dict[str, Any
     if channel["scale"].get("type") != "log" or "values" in channel["axis"] or not known:
         return channel
     low, high = channel["scale"].get("domain", (min(known), max(known)))
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    decades = range(first, last + 1, math.ceil((last - first) / 7) or 1)
     between = (
         (1,) if math.log10(high / low) > 2.5 else (1, 2, 5) if high > 5 * low else (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)
     )
-    return {**channel, "axis": {**channel["axis"], "values": [n * 10.0**d for d in decades for n in between]}}
+    values = [n * 10.0**d for d in decades for n in between]
+    # Without a count, Vega drops no label of a log axis but those that overlap.
+    return {**channel, "axis": {"format": channel["axis"]["format"], "values": values}}
 
 
 def data_layers(drawn: Sequence[dict[str, Any]], channels: dict[str, Any]) -> dict[str, Any]:
     """Bands, lines, marks, and what a pointer finds. Vega-Lite wants one table, so `k` says which line a row is of."""
-    table = [
-        {"k": k, **{key: one[key] for key in ("name", "what", "style", "strength")}} for k, one in enumerate(drawn)
-    ]
-    colours = {one["name"]: one["colour"] for one in drawn}
-    scale = {"domain": list(colours), "range": list(colours.values())}
-    colour = {"field": "name", "type": "nominal", "scale": scale}
+    kept = ("name", "colour", "what", "style", "strength")
+    table = [{"k": k, **{key: one[key] for key in kept}} for k, one in enumerate(drawn)]
+    colour = {"field": "colour", "type": "nominal", "scale": None}
     shared = {
         "data": {"values": as_csv(drawn), "format": {"type": "csv", "parse": NUMBERS}},
         "transform": [
@@ -269,19 +260,32 @@ HIDDEN = {"name": "hidden", "value": []}  # the names that the reader of a page 
 
 def for_file(pictures: Sequence[Picture]) -> dict[str, Any]:
     """Pictures below each other with their titles and legends, as one description."""
-    shown = [
-        {
-            "title": picture.title,
-            "hconcat": [{**without_hover(one), "width": WIDTH // len(picture.views)} for one in picture.views],
-            "resolve": {"scale": {"color": "shared"}},
-        }
-        for picture in pictures
-    ]
-    longest = max((len(name) for picture in pictures for name in picture.names), default=0) + 8
-    named = any(len(picture.names) > 1 for picture in pictures)
-    legend = {"orient": "bottom", "columns": max(1, min(4, LETTERS // longest)), "disable": not named}
-    config = {**CONFIG, "background": "white", "legend": {**CONFIG["legend"], **legend}}
+    shown: list[dict[str, Any]] = []
+    for picture in pictures:
+        width = WIDTH // len(picture.views)
+        views = [{**without_hover(one), "width": width} for one in picture.views]
+        shown.append({"title": picture.title, "hconcat": views})
+        if len(picture.names) > 1:
+            shown.append(legend(picture.names))
+    config = {**CONFIG, "background": "white"}
     return {"$schema": SCHEMA, "params": [HIDDEN], "config": config, "padding": 12, "vconcat": shown}
+
+
+def legend(names: Mapping[str, str]) -> dict[str, Any]:
+    """The names of a picture with their colours, in columns: a page has buttons instead."""
+    columns = max(1, min(4, LETTERS // (max(map(len, names)) + 8)))
+    rows = math.ceil(len(names) / columns)
+    cells = [{"x": i % columns, "y": i // columns, "n": n, "c": c} for i, (n, c) in enumerate(names.items())]
+    x = {"field": "x", "type": "quantitative", "axis": None, "scale": {"domain": [0, columns]}}
+    y = {"field": "y", "type": "quantitative", "axis": None, "scale": {"domain": [rows - 0.5, -0.5]}}
+    colour = {"field": "c", "type": "nominal", "scale": None}
+    text = {"field": "n", "type": "nominal"}
+    layers = [
+        {"mark": {"type": "square", "size": 110, "opacity": 1}, "encoding": {"color": colour}},
+        {"mark": {"type": "text", "align": "left", "dx": 12}, "encoding": {"text": text}},
+    ]
+    shared = {"data": {"values": cells}, "encoding": {"x": x, "y": y}, "layer": layers}
+    return {**shared, "width": WIDTH, "height": 22 * rows}
 
 
 def without_hover(one: dict[str, Any]) -> dict[str, Any]:
@@ -310,6 +314,7 @@ def draw(pictures: Sequence[Picture], path: Path) -> Path:
     return path
 
 
+@functools.cache
 def library() -> str:
     """The JavaScript that draws descriptions in a page, whole, so that the page needs no network."""
     import vl_convert
