@@ -36,12 +36,10 @@ lint: $(READY)  ## ruff and pyright
 	$(BIN)/pyright
 	$(BIN)/pyright -p tests
 
-results: $(LAB)  ## write results, verdicts and leaderboard in docs/, the README's answer and the demo's evidence, from results/ alone
-	$(BIN)/grokfast results results -o docs/results.md --summary README.md --evidence src/grokfast/lab/report/evidence.json
-	$(BIN)/grokfast verdicts
-	$(BIN)/grokfast leaderboard
+results: $(LAB)  ## write results, verdicts and leaderboard in docs/, their pictures and the README's answer, from results/ alone
+	$(BIN)/python tools/pages.py
 
-notebook: $(LAB)  ## run examples/researcher.py cell by cell and write it as a notebook
+notebook: $(READY)  ## run examples/researcher.py cell by cell and write it as a notebook
 	$(BIN)/python tools/notebook.py examples/researcher.py examples/researcher.ipynb
 
 docs: $(READY)  ## build the documentation site into site/; a broken link or a page that nothing links to is an error

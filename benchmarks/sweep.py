@@ -3,8 +3,8 @@
     python benchmarks/sweep.py                          as many workers as cores, 24 runs of 300 steps
     python benchmarks/sweep.py --workers 4 --runs 40
 
-The time is measured from the first run that is taken to the last one that ends: importing torch does not count. The
-overhead per run is everything that a worker does besides training: asking the study, data and model, files.
+The time is measured from the end of the first run to the end of the last: starting workers does not count. The overhead
+per run is everything that a worker does besides training: waiting for the leader, data and model, files.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from pathlib import Path
 
 from timing import Table, show, write
 
-from grokfast.lab.request import ask
-from grokfast.lab.sweep.local import count_cores, run_local
-from grokfast.lab.sweep.space import Choices
-from grokfast.lab.sweep.spec import Spec, save_spec, settle
-from grokfast.lab.sweep.study import Sweep
+from grokfast.lab import load_runs
+from grokfast.lab.search.search import Sweep, run_sweep, settle
+from grokfast.lab.search.space import Choices
+from grokfast.lab.search.workers import count_cores
 
 GOAL = 0.8  # of N times the throughput of one
 
@@ -44,24 +43,22 @@ def main() -> None:
 
 def measure(workers: int, args: argparse.Namespace) -> dict[str, float]:
     """Carry out the sweep in a fresh directory."""
-    sizes = {"p": 23, "width": 32, "depth": 1, "heads": 2, "batch_size": 64}
-    loop = {"steps": args.steps, "eval_every": 50, "threads": args.threads, "device": "cpu"}
-    base = ask("modmul", filter="ema", **sizes, **loop)
-    spec = settle(Spec(base, (Choices("lamb", (1.0, 2.0)),), tuple(range(max(1, args.runs // 2)))))
-    with tempfile.TemporaryDirectory() as folder:
-        save_spec(spec, Path(folder))
-        with Sweep(Path(folder)) as sweep:
-            if not run_local(sweep, workers, lambda tally: None):
-                raise KeyboardInterrupt
-            trials = sweep.trials()
-            assert len(trials) == spec.total, "a run was tried twice"
-            training = sum((sweep.run(point).summary or {})["seconds"] for point in spec.points())
-    begun = min(t.datetime_start.timestamp() for t in trials if t.datetime_start)
-    seconds = max(t.datetime_complete.timestamp() for t in trials if t.datetime_complete) - begun
+    given = {"p": 23, "width": 32, "depth": 1, "heads": 2, "batch_size": 64, "steps": args.steps, "eval_every": 50}
+    given |= {"task": "modmul", "filter": "ema", "threads": args.threads, "device": "cpu"}
+    seeds = tuple(range(max(1, args.runs // 2)))
+    sweep = settle(Sweep(given, (Choices("lamb", (1.0, 2.0)),), seeds, "loss"))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        engine = {"engine": "local", "address": None, "tell": print}
+        run_sweep(sweep, folder, workers=workers, watch=lambda progress: None, **engine)  # type: ignore[arg-type]
+        runs = load_runs(folder / "runs")
+        ends = sorted((run.path / "summary.json").stat().st_mtime for run in runs)
+        training = sum((run.summary or {})["seconds"] for run in runs)
+    count, seconds = len(runs) - workers, ends[-1] - ends[workers - 1]
     return {
         "seconds": round(seconds, 2),
-        "runs_per_second": round(len(trials) / seconds, 4),
-        "overhead_per_run": round((workers * seconds - training) / len(trials), 3),
+        "runs_per_second": round(count / seconds, 4),
+        "overhead_per_run": round(workers * seconds / count - training / len(runs), 3),
     }
 
 

@@ -29,7 +29,7 @@ print(handle.step, "steps filtered;", handle.memory_bytes, "bytes of state")
 # %% [markdown]
 # ## Train
 #
-# `train_task` does what `grokfast train modmul` does. Its settings are the flags of that command. Each run has a
+# `lab.train` does what `grokfast train modmul` does. Its settings are the flags of that command. Each run has a
 # directory of plain files. If you call it again with the same settings, it finds the complete run and does not train.
 #
 # There are three arms with two seeds each: AdamW, AdamW with the filter, and AdamW with a higher learning rate. The
@@ -41,7 +41,7 @@ print(handle.step, "steps filtered;", handle.memory_bytes, "bytes of state")
 # %%
 import tempfile
 
-from grokfast.lab import load_runs, look_inside, make_arms, train_task
+from grokfast import lab
 
 folder = tempfile.mkdtemp()  # use "runs" to keep them
 problem = {"operation": "add", "p": 23, "train_fraction": 0.7, "width": 32, "heads": 2, "depth": 1}
@@ -53,30 +53,31 @@ arms = [
 ]
 for arm in arms:
     for seed in (0, 1):
-        run = train_task("modmul", folder, optimizer="adamw", weight_decay=1.0, seed=seed, **problem, **length, **arm)
+        run = lab.train("modmul", folder, optimizer="adamw", weight_decay=1.0, seed=seed, **problem, **length, **arm)
         print(run.name, run.crossing())
 
 # %% [markdown]
 # ## Compare
 #
-# `make_arms` groups runs that differ only in their seed. `steps()` is the median number of steps to 95% validation
-# accuracy, with the range over seeds. "> 700" means that a run of 700 steps did not get there.
+# `lab.table` gives all runs as one data frame: a row per run with its settings and results. `first` is the step at
+# which validation accuracy first reached 95%, and null if it did not. Runs that differ only in their seed have the same
+# `experiment`.
 
 # %%
-runs = load_runs(folder)
-for arm in make_arms(runs):
-    print(f"{arm.title}: {arm.steps()}")
+table = lab.table(folder)
+print(table.select("lr", "filter", "seed", "first", "final_val_accuracy"))
+print(table.group_by("lr", "filter", maintain_order=True).agg("first"))
 
 # %%
 import matplotlib.pyplot as plt
 
 figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
-for number, arm in enumerate(make_arms(runs)):
-    for run in arm.runs:
-        steps = [row.step for row in run.rows]
-        axes.plot(
-            steps, [row.val_accuracy for row in run.rows], f"C{number}", label=arm.name if run is arm.runs[0] else None
-        )
+colours: dict[str, str] = {}
+for run in lab.load_runs(folder):
+    colour = colours.setdefault(run.experiment, f"C{len(colours)}")
+    name = f"learning rate {run.settings['lr']:g}, filter {run.settings['filter']}"
+    curve = [(row.step, row.val_accuracy) for row in run.rows]
+    axes.plot(*zip(*curve, strict=True), colour, label=name if run.seed == 0 else None)
 axes.set(xlabel="steps", ylabel="validation accuracy")
 _ = figure.legend(loc="outside upper center")
 
@@ -92,8 +93,8 @@ _ = figure.legend(loc="outside upper center")
 # the accuracy shows it.
 
 # %%
-filtered = next(run for run in runs if run.filter == "ema")
-found = look_inside(filtered)
+filtered = next(run for run in lab.load_runs(folder) if run.settings["filter"] == "ema")
+found = lab.look_inside(filtered)
 later = [moment for moment in found.moments if moment.step > 0]
 steps = [moment.step for moment in later]
 print(filtered.name, "uses the frequencies", found.key)
@@ -108,16 +109,14 @@ right.bar(range(1, len(later[-1].embedding) + 1), later[-1].embedding)
 _ = right.set(xlabel="frequency", ylabel="share of the embedding's power")
 
 # %% [markdown]
-# ## Read archived results
+# ## Read our results
 #
-# `grokfast archive RUN -o results` keeps slim copies of runs, without weights. `load_runs` reads copies and runs
-# alike. In a clone of the repository, `load_runs("results")` reads all runs behind its published numbers.
+# In a clone of the repository, `lab.table("results")` reads all runs behind its published numbers.
 
 # %%
-archived = load_runs("results") or load_runs("../results") or runs  # elsewhere there is no archive
-for run in archived[:3]:
-    print(
-        run.name, run.status, f"{len(run.rows)} evaluations, seed {run.loop['seed']}, weight decay {run.weight_decay}"
-    )
-last = archived[0].rows[-1]
-print("last evaluation of the first:", f"step {last.step}, validation accuracy {last.val_accuracy:.3f}")
+from pathlib import Path
+
+results = next((path for path in ("results", "../results") if Path(path).is_dir()), folder)  # elsewhere: our own runs
+ours = lab.table(results)
+print(ours.height, "runs;", "tasks:", ", ".join(sorted(ours["task"].unique())))
+print(ours.group_by("task", "filter").len().sort("task", "filter").head(8))

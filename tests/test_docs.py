@@ -10,7 +10,7 @@ import pytest
 
 from forks import Fork, run_script
 from grokfast.lab.commands.cli import build_parser, main
-from grokfast.lab.paper.experiments import EXPERIMENTS
+from grokfast.lab.paper import EXPERIMENTS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -1,4 +1,4 @@
-"""Keep complete runs in results/: `python tools/keep.py RUNS ... [-o results]`, then `make results`.
+"""Keep runs and duels in results/: `python tools/keep.py RUNS ... --duel DIR --lines FILE`, then `make results`.
 
 Runs that are kept already stay as they are. A run of the same name with other results is refused. Runs that kept
 weights or recorded gradients get their derived tables: paths and distances of the weights, spectra of the gradients.
@@ -7,6 +7,7 @@ weights or recorded gradients get their derived tables: paths and distances of t
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,17 @@ from typing import Any
 from grokfast.lab.analysis.paths import find_base, weight_table
 from grokfast.lab.analysis.spectrum import SHORTEST, spectrum_table
 from grokfast.lab.analysis.weights import has_weights
-from grokfast.lab.runs.archive import RUNS, curve_of, read_tables, write_tables
+from grokfast.lab.runs.archive import (
+    RUNS,
+    Line,
+    curve_of,
+    read_csv,
+    read_tables,
+    seal,
+    write_csv,
+    write_parquet,
+    write_tables,
+)
 from grokfast.lab.runs.directory import Run, RunError, load_runs
 from grokfast.lab.runs.recording import has_gradients
 
@@ -49,19 +60,77 @@ def derived_tables(run: Run, others: Sequence[Run]) -> dict[str, dict[str, Any]]
     return found
 
 
+# Duels and other tables -----------------------------------------------------------------------------------------------
+
+
+def keep_duel(
+    name: str, about: Line, arms: Sequence[Line], runs: Sequence[Line], trials: Sequence[Line], folder: Path
+) -> None:
+    """Add the rows of a duel; a duel of that name that is kept already is replaced as a whole.
+
+    `about` says what all arms share: task, regime, budget, trials. A row of `arms` is an arm or a control and one of
+    its tunings, one of `runs` a run on a fresh seed, one of `trials` a run of a search.
+    """
+    tables = {
+        "duel_arms.csv": [{**named(name, row), **about, **row} for row in arms],
+        "duels.csv": [{**named(name, row), **row} for row in runs],
+        "duel_trials.csv": [{"duel": name, **row} for row in trials],
+    }
+    for file, rows in tables.items():
+        known = read_csv(folder / file) if (folder / file).exists() else []
+        if found := [*(row for row in known if row["duel"] != name), *rows]:
+            write_csv(folder / file, found)
+    seal(folder)
+
+
+def named(name: str, row: Line) -> dict[str, Any]:
+    return {"duel": name, **{key: row[key] for key in ("arm", "settings_of", "tuning")}}
+
+
+def keep_outcome(duel: Path, folder: Path) -> None:
+    """Add the outcome of `grokfast duel`, under the name of its directory."""
+    from grokfast.lab.search.duel import FILE, load_outcome
+
+    found = load_outcome(duel / FILE)
+    shared = {key: found.duel[key] for key in ("regime", "trials", "tuning_seeds", "objective")}
+    about = {**found.duel["given"], **shared, "sampler_seed": found.duel["seed"]}
+    keep_duel(duel.resolve().name, about, found.settings, found.runs, found.trials, folder)
+
+
+def keep_lines(path: Path, folder: Path) -> Path:
+    """Keep a file of JSON lines as a table of the same name; settings in `values` become columns of their own."""
+    import polars as pl
+
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    flat = [{**{k: v for k, v in line.items() if k != "values"}, **line.get("values", {})} for line in lines]
+    table = folder / f"{path.stem}.parquet"
+    write_parquet(table, [pl.DataFrame(flat, infer_schema_length=None, strict=False)])
+    seal(folder)
+    return table
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="+", type=Path, metavar="RUNS", help="directories of runs")
+    parser.add_argument("folders", nargs="*", type=Path, metavar="RUNS", help="directories of runs")
+    parser.add_argument("--duel", action="append", default=[], type=Path, metavar="DIR", help="the outcome of a duel")
+    help = "a table of other runs, as JSON lines"
+    parser.add_argument("--lines", action="append", default=[], type=Path, metavar="FILE", help=help)
     parser.add_argument("-o", "--out", type=Path, default=ROOT / "results", help="the tables (default: results)")
     args = parser.parse_args()
     found = [run for folder in args.folders for run in load_runs(folder)]
     done = [run for run in found if run.done]
     try:
-        added = keep(done, args.out)
-    except RunError as error:
+        if args.folders:
+            added = keep(done, args.out)
+            print(f"runs added: {len(added)}; kept already: {len(done) - len(added)}; open: {len(found) - len(done)}")
+        for duel in args.duel:
+            keep_outcome(duel, args.out)
+            print(f"duel kept: {duel}")
+        for path in args.lines:
+            print(f"table kept: {keep_lines(path, args.out)}")
+    except (RunError, ValueError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"added {len(added)} runs; kept already: {len(done) - len(added)}; not complete: {len(found) - len(done)}")
     return 0
 
 

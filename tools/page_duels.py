@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from grokfast.lab.stats import Spread, Steps, Verdict, spread_of, verdict
-from page_tables import Columns, markdown
+from page_tables import Columns, count_text, markdown
 
 from grokfast.lab import stats
 from grokfast.lab.runs.archive import read_csv
+from grokfast.lab.stats import Spread, Steps, Verdict, spread_of, verdict
 
 STEADY = 1.25  # how much the time of a step may vary within an arm; more than that is other work on the machine
 REGIMES = {
@@ -19,10 +19,12 @@ REGIMES = {
     "tuned": "with everything tuned",
     "no-decay": "without weight decay, everything else tuned",
     "small-batch": "with batches of 64",
+    "full-batch": "with all examples in each batch",
     "little-data": "with 30% of the equations to train on",
     "noise": "with 5% of the training answers wrong",
 }
-ORDER = ("modmul", "mnist", "parity")  # of the tasks
+OF_TASK = {("addition", "little-data"): "with 40% of the pairs to train on"}  # another share than usual
+ORDER = ("modmul", "mnist", "parity", "addition")  # of the tasks
 
 
 class Fighter(NamedTuple):
@@ -40,7 +42,7 @@ class Fighter(NamedTuple):
     def numbers(self, by: str) -> list[list[Steps]]:
         """Steps, seconds or samples of each run, for each tuning; a run that diverged never reaches its level."""
         return [
-            [Steps(math.inf if row[by] is None else row[by], bool(row["reached"])) for row in rows]
+            [Steps(math.inf if row.get(by) is None else row[by], bool(row["reached"])) for row in rows]
             for rows in self.runs
         ]
 
@@ -50,7 +52,9 @@ class Fighter(NamedTuple):
     @property
     def paces(self) -> list[float]:
         """Seconds of a step in each run."""
-        return [row["seconds"] / row["steps"] for rows in self.runs for row in rows if row["steps"] and row["seconds"]]
+        return [
+            row["seconds"] / row["steps"] for rows in self.runs for row in rows if row["steps"] and row.get("seconds")
+        ]
 
 
 class Duel(NamedTuple):
@@ -63,7 +67,12 @@ class Duel(NamedTuple):
 
     @property
     def title(self) -> str:
-        return f"{self.task} {REGIMES[self.regime]}"
+        return f"{self.task} {self.how}"
+
+    @property
+    def how(self) -> str:
+        """What was tuned, and how the task was changed."""
+        return OF_TASK.get((self.task, self.regime), REGIMES[self.regime])
 
     def find(self, arm: str, settings_of: str | None = None) -> Fighter | None:
         return next((f for f in self.fighters if (f.arm, f.settings_of) == (arm, settings_of)), None)
@@ -118,17 +127,21 @@ def unsteadiness(challenger: Fighter, reference: Fighter) -> float:
 def verdict_row(duel: Duel, challenger: Fighter) -> Columns:
     found, control = judge(challenger, duel.reference), duel.control(challenger)
     same = None if control is None else judge(challenger, control)
-    seconds = judge(challenger, duel.reference, "seconds").word
+    seconds = ""
+    if challenger.paces and duel.reference.paces:
+        steady = unsteadiness(challenger, duel.reference) <= STEADY
+        seconds = judge(challenger, duel.reference, "seconds").word if steady else "not judged"
     return {
         "task": duel.task,
-        "regime": REGIMES[duel.regime],
+        "regime": duel.how,
         "arm": challenger.arm,
         "compared with": duel.reference.arm,
         "by steps": f"**{found.word}**",
         "ratio": ratio_text(found),
         "95% interval": stats.interval_text(found),
         "at the same settings": "" if same is None else f"{ratio_text(same)}, {stats.interval_text(same)}",
-        "by seconds": seconds if unsteadiness(challenger, duel.reference) <= STEADY else "not judged",
+        "by seconds": seconds,
+        "tunings": str(found.tunings),
         "seeds": str(found.seeds),
     }
 
@@ -138,10 +151,10 @@ def arm_row(fighter: Fighter) -> Columns:
     return {
         "arm": fighter.name,
         "steps": spread_text(steps),
-        "seconds": spread_text(fighter.spread("seconds")),
-        "samples": spread_text(fighter.spread("samples")),
+        "seconds": spread_text(fighter.spread("seconds")) if fighter.paces else "",
+        "samples": spread_text(fighter.spread("samples")) if fighter.paces else "",
         "reached": f"{steps.count - steps.censored} of {steps.count}",
-        "best setting": "; ".join(setting_text(row["setting"]) for row in fighter.about),
+        "best setting": setting_text(fighter.about[0]["setting"]) if len(fighter.about) == 1 else "one for each tuning",
     }
 
 
@@ -206,13 +219,13 @@ def verdict_sentences(duel: Duel) -> list[str]:
 
 def budget(duel: Duel) -> str:
     """What was measured, for how long at most, and how the arms were tuned."""
-    about = duel.reference.about[0]
-    seeds = about["tuning_seeds"]
-    tuned = f"Each arm was tuned once, with {about['trials']} trials of {seeds} seed{'s' if seeds > 1 else ''}."
-    return (
-        f"Steps until the validation accuracy reaches {about['until']:g}; runs of at most {about['steps']:,} steps. "
-        f"{'Nothing was tuned.' if duel.regime == 'paper' else tuned}"
-    )
+    about, count = duel.reference.about[0], len(duel.reference.about)
+    how_often = "once" if count == 1 else f"{count} times"
+    trials = f"{about['trials']} trials of {count_text(about['tuning_seeds'], 'seed')}"
+    tuned = "Nothing was tuned." if duel.regime == "paper" else f"Each arm was tuned {how_often}, with {trials}."
+    held = " and stays there for 30 further evaluations" if about["objective"] == "held" else ""
+    goal = f"Steps until the validation accuracy reaches {about['until']:g}{held}"
+    return f"{goal}; runs of at most {about['steps']:,} steps. {tuned}"
 
 
 def duel_table(duel: Duel) -> str:
@@ -220,7 +233,8 @@ def duel_table(duel: Duel) -> str:
 
 
 def commands(duel: Duel) -> list[str]:
-    return [row["command"] for fighter in duel.fighters for row in fighter.about]
+    """The command of each arm; if it was tuned many times, that of its first tuning."""
+    return [fighter.about[0]["command"] for fighter in duel.fighters]
 
 
 TEXTS = (word, same_settings, sentence, ratio, interval, verdict_sentences, budget, duel_table, commands)

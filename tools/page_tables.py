@@ -7,15 +7,14 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from grokfast.lab.report.rows import headline_text, headlines_of, watched_runs, whole_runs
-from grokfast.lab.stats import median_interval, spread_of
-from grokfast.lab.tables import Arm, arms, enumerate_words, mean_text, samples_of, seconds_of, steps_of
-from grokfast.lab.tables import filter_text as describe
-
 from grokfast.lab import paper
+from grokfast.lab.report.rows import headline_text, headlines_of, watched_runs, whole_runs
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import best, reaches
 from grokfast.lab.settings import experiment_of
+from grokfast.lab.stats import median_interval, spread_of
+from grokfast.lab.tables import Arm, arms, enumerate_words, mean_text, samples_of, seconds_of, steps_of
+from grokfast.lab.tables import filter_text as describe
 
 AFTER = 500  # steps after the first crossing: how often a run is still at the level
 COMPARED_AT = {"imdb": 3_000}  # runs of this task have different lengths; it has overfitted by 2,000

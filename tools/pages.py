@@ -13,13 +13,13 @@ import re
 import shlex
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import page_duels
 import page_tables as tables
-from grokfast.lab.tables import Arm, arms, by_task, steps_of
 from jinja2 import nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
@@ -27,18 +27,20 @@ from page_tables import markdown
 
 from grokfast.lab import paper, stats
 from grokfast.lab.runs.archive import read_tables
+from grokfast.lab.runs.metrics import Kind
 from grokfast.lab.settings import experiment_of, flag_words, resolve, unusual
+from grokfast.lab.tables import Arm, arms, by_task, steps_of
 
 ROOT = Path(__file__).parents[1]
-RESULTS, TEMPLATES = ROOT / "results", ROOT / "docs" / "templates"
-PAGES = {  # by template; the README holds more than its answer, so that has its place between two marks
-    "results": ROOT / "docs" / "results.md",
-    "verdicts": ROOT / "docs" / "verdicts.md",
-    "leaderboard": ROOT / "docs" / "leaderboard.md",
-    "readme": ROOT / "README.md",
+TEMPLATES, FIGURES = ROOT / "docs" / "templates", "docs/figures"
+PAGES = {  # by template; the README holds more than its answer, which is between two marks
+    "results": "docs/results.md",
+    "verdicts": "docs/verdicts.md",
+    "leaderboard": "docs/leaderboard.md",
+    "readme": "README.md",
 }
+DEMO = "src/grokfast/lab/report/evidence.json"  # what the demo shows of our runs
 WIDTH = 120  # of a line of prose
-AS_IS = {"break_long_words": False, "break_on_hyphens": False}
 MARKS = "<!-- results -->", "<!-- end of results -->"
 
 
@@ -91,9 +93,15 @@ def wrap(text: str) -> str:
         for part in re.split(r"(\n(?=- )|\n{2,})", block):
             prose = part.strip() and not part.lstrip().startswith(("|", "#", "!", "<"))
             indent = "  " if part.startswith("- ") else ""
-            lines = textwrap.fill(" ".join(part.split()), WIDTH, subsequent_indent=indent, **AS_IS) if prose else part
-            found.append(lines + ("\n" if prose and part.endswith("\n") else ""))
+            found.append(fill(part, indent) if prose else part)
     return "".join(found)
+
+
+def fill(text: str, indent: str) -> str:
+    """A paragraph in lines that an editor can show."""
+    words = " ".join(text.split())
+    lines = textwrap.fill(words, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return lines + ("\n" if text.endswith("\n") else "")
 
 
 def put_between(text: str, block: str) -> str:
@@ -108,7 +116,7 @@ def put_between(text: str, block: str) -> str:
 # What templates can say ---------------------------------------------------------------------------------------------
 
 
-def taken(arm: Arm, kind: str = "first") -> str:
+def taken(arm: Arm, kind: Kind = "first") -> str:
     """How many steps an arm takes to its level, with range and seeds."""
     found = arm.steps(kind)
     seeds = tables.count_text(found.count, "seed")
@@ -121,7 +129,7 @@ def more_than(steps: stats.Steps) -> str:
     return str(steps).replace("> ", "more than ")
 
 
-def steps(arm: Arm, kind: str = "first") -> str:
+def steps(arm: Arm, kind: Kind = "first") -> str:
     """The median steps of an arm to its level."""
     return more_than(arm.steps(kind).median)
 
@@ -132,7 +140,7 @@ def times(slow: Arm, fast: Arm) -> str:
     return f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.1f}"
 
 
-def verdict(challenger: Arm, reference: Arm, kind: str = "first") -> str:
+def verdict(challenger: Arm, reference: Arm, kind: Kind = "first") -> str:
     """The word of the one rule on two arms, by their steps to the level."""
     sides = ([[steps_of(run, kind) for run in arm.runs]] for arm in (challenger, reference))
     return stats.verdict(*sides).word
@@ -184,6 +192,7 @@ class Evidence:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.drawn: set[str] = set()  # pictures that a page shows
 
     @functools.cached_property
     def runs(self) -> list[Any]:
@@ -211,6 +220,15 @@ class Evidence:
         if key not in self.arms:
             raise ClaimError(f"results/ has no run of {task} with {given or 'the usual settings'}")
         return self.arms[key]
+
+    def tuned(self) -> Arm:
+        """AdamW without a filter, as tuned for the leaderboard."""
+        return self.arm("modmul", optimizer="adamw", lr=0.0038, weight_decay=0.73, betas=(0.5, 0.9))
+
+    def picture(self, name: str) -> str:
+        """A picture by name; it is drawn when the page is written."""
+        self.drawn.add(name)
+        return f"![{name}](figures/{name}.svg)"
 
     # Tables -----------------------------------------------------------------------------------------------------------
 
@@ -297,23 +315,48 @@ def functions_of(evidence: Evidence) -> dict[str, Any]:
     )
 
 
-# Command ------------------------------------------------------------------------------------------------------------
+# Command --------------------------------------------------------------------------------------------------------------
+
+
+def write_pages(pages: Sequence[str], root: Path) -> list[Path]:
+    """Write pages, and the pictures that they show; if a sentence is not true, nothing is written."""
+    evidence = Evidence(root / "results")
+    texts = {page: render(page, functions_of(evidence)) for page in pages}
+    written: list[Path] = []
+    for page, text in texts.items():
+        path = root / PAGES[page]
+        path.write_text(put_between(path.read_text(encoding="utf-8"), text) if page == "readme" else text)
+        written.append(path)
+    if evidence.drawn or "readme" in pages:
+        written += write_pictures(evidence, root, answer="readme" in pages)
+    return written
+
+
+def write_pictures(evidence: Evidence, root: Path, *, answer: bool) -> list[Path]:
+    from page_pictures import demo_evidence, picture  # slow to import, and not needed for a check of the text
+
+    from grokfast.lab.report.pictures import draw
+
+    names = sorted({*evidence.drawn, *(["answer"] if answer else [])})
+    written = [draw([picture(name, evidence)], root / FIGURES / f"{name}.svg") for name in names]
+    if answer:
+        (root / DEMO).write_text(demo_evidence(evidence))
+        written.append(root / DEMO)
+    return written
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pages", nargs="*", choices=[[], *PAGES], default=[], help="pages to write (default: all)")
+    parser.add_argument("pages", nargs="*", metavar="PAGE", help=f"one of {', '.join(PAGES)} (default: all)")
     args = parser.parse_args()
-    evidence = Evidence(RESULTS)
-    for page in args.pages or PAGES:
-        try:
-            text = render(page, functions_of(evidence))
-        except ClaimError as error:
-            print(error, file=sys.stderr)
-            return 1
-        path = PAGES[page]
-        path.write_text(put_between(path.read_text(encoding="utf-8"), text) if page == "readme" else text)
-        print(f"written: {path.relative_to(ROOT)}")
+    if unknown := [page for page in args.pages if page not in PAGES]:
+        parser.error(f"a page must be one of {', '.join(PAGES)}, got {unknown[0]}")
+    try:
+        for path in write_pages(args.pages or list(PAGES), ROOT):
+            print(f"written: {path.relative_to(ROOT)}")
+    except ClaimError as error:
+        print(error, file=sys.stderr)
+        return 1
     return 0
 
 

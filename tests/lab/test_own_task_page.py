@@ -6,13 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-import duels
 import pytest
+from searches import train_here
 from tiny import TINY
 
 from grokfast.lab import load_runs
 from grokfast.lab.commands.cli import main
-from grokfast.lab.sweep import local
 from grokfast.lab.tasks.base import Evaluation
 from grokfast.lab.tasks.contract import check_contract
 from grokfast.lab.tasks.modular.task import ModularTask
@@ -26,7 +25,7 @@ SHORT = ["--steps", "20", "--threads", "1", "--quiet"]
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "circle.py").write_text(EXAMPLE)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(local, "run_local", duels.run_here)
+    train_here(monkeypatch)
 
 
 def test_the_example_is_short() -> None:
@@ -40,17 +39,19 @@ def test_the_commands_of_the_page_work() -> None:
     train, sweep, duel, report = [line.split()[1:] for line in commands[1].splitlines()]
     assert main([*train, *SHORT]) == 0
     assert main([*sweep, *SHORT, "--workers", "1"]) == 0
-    assert main([*duel, *SHORT, "--workers", "1", "--trials", "2", "--seeds", "2"]) == 0
+    assert main([*duel, *SHORT, "--tunings", "2", "--trials", "2", "--seeds", "1"]) == 0
     assert main(report) == 0
     (run,) = load_runs()
-    assert (run.task, run.settings["task"]["points"]) == ("circle.py:Circle", 300)
-    assert len(list(Path("duels").glob("*/verdict.json"))) == 1
+    assert (run.task, run.settings["points"]) == ("circle.py:Circle", 300)
+    assert len(list(Path("duels").glob("*/verdicts.json"))) == 1
 
 
 def test_the_script_runs_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "trials=8, seeds=5" in SCRIPT
-    exec(SCRIPT.replace("trials=8, seeds=5", "trials=2, seeds=2"), {})
-    assert "by steps: adamw+ema" in capsys.readouterr().out
+    assert "tunings=8, trials=8, seeds=3" in SCRIPT
+    exec(SCRIPT.replace("tunings=8, trials=8, seeds=3", "tunings=2, trials=2, seeds=1"), {})
+    printed = capsys.readouterr().out
+    assert "adamw+ema: tunes lr from 0.001 to 0.1 (log), lamb from 0.1 to 10 (log); fixed is nothing" in printed
+    assert "By held: Undecided" in printed
 
 
 def test_it_learns() -> None:

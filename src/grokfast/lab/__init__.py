@@ -3,7 +3,7 @@
 from grokfast import lab
 
 run = lab.train("modmul", filter="ema", until=0.95)
-lab.sweep("modmul", filter="ema", grid={"lamb": [1, 2, 5]})
+lab.sweep("modmul", {"lamb": [1.0, 2.0, 5.0]}, filter="ema")
 lab.duel("modmul", ["adamw", "adamw+ema"])
 lab.table("runs")
 """
@@ -16,11 +16,19 @@ from grokfast.lab.runs.directory import Run as Run
 from grokfast.lab.runs.directory import load_runs as load_runs
 
 if TYPE_CHECKING:
-    from grokfast.lab.analysis.inside_run import look_inside as look_inside
+    from grokfast.lab.analysis.inside import look_inside as look_inside
+    from grokfast.lab.search.ab import ab as ab
+    from grokfast.lab.search.duel import duel as duel
+    from grokfast.lab.search.search import sweep as sweep
+    from grokfast.lab.tables import table as table
 
 # Imported when they are used: they need torch, and a search needs Optuna, which a list of runs does not.
 _HOMES = {
-    "look_inside": "analysis.inside_run",
+    "ab": "search.ab",
+    "duel": "search.duel",
+    "look_inside": "analysis.inside",
+    "sweep": "search.search",
+    "table": "tables",
 }
 
 

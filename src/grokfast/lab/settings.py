@@ -375,9 +375,19 @@ def task_of(settings: Settings) -> TaskConfig:
 
 
 def filter_of(settings: Settings) -> grokfast.Filter | None:
-    """The filter, with its settings."""
-    name = settings["filter"]
-    return None if name is None else filters.make_filter(name, part_of(settings, "filter"))
+    """The filter, with its settings; its class must be known here, the task's need not."""
+    name, values = settings["filter"], filter_values(settings)
+    if name is None:
+        return None
+    if name not in filters.FILTERS:
+        raise ValueError(f"the filter {name} is not known here: name it with --filter {name}")
+    given: Settings = {}
+    for part in fields_of("filter", filters.FILTERS[name]):
+        key = part if part in values else f"filter_{part}"
+        if key not in values:
+            raise ValueError(f"settings must be complete, got none called {key}")
+        given[part] = freeze(values[key])
+    return filters.make_filter(name, given)
 
 
 def optim_of(settings: Settings) -> OptimConfig:

@@ -1,8 +1,9 @@
-"""Paths and spectra of archived runs: the tables say what weights and gradients said."""
+"""Paths and spectra of runs that are kept as tables: the tables say what weights and gradients said."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +13,11 @@ from tiny import tiny
 
 from grokfast.lab import Run
 from grokfast.lab.analysis.paths import find_base, known_distances, paths_by_seed, weight_table
-from grokfast.lab.analysis.spectrum import filtered_spectra, measured_gain
+from grokfast.lab.analysis.spectrum import filtered_spectra, measured_gain, spectrum_table
 from grokfast.lab.analysis.trajectory import project
 from grokfast.lab.analysis.weights import products, products_by_model
-from grokfast.lab.commands.cli import main
-from grokfast.lab.report.plots import STATES, gradient_plots, weight_plots
-from grokfast.lab.training.train import train
+from grokfast.lab.report.depth import gradient_pictures, weight_pictures
+from grokfast.lab.training.run import train
 
 
 def wander(seed: int, size: int = 40) -> dict[int, NDArray[np.float32]]:
@@ -30,10 +30,17 @@ def walk_of(folder: Path, walk: int, **changes: object) -> Run:
     return kept_run(folder, wander(walk), config=tiny(snapshots=2, steps=600, **changes))
 
 
-def archive(folder: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str], str]:
-    code = main(["archive", str(folder), "-o", str(out)])
-    said = capsys.readouterr()
-    return code, [line.split(":")[0] for line in said.out.splitlines()], said.err
+def kept_as_tables(run: Run, **tables: Any) -> Run:
+    """The same run as evidence keeps it: its rows and these tables, no directory."""
+    return Run.from_table(
+        Path("evidence") / run.name,
+        settings=run.settings,
+        experiment=run.experiment,
+        summary=run.summary or {},
+        rows=lambda: run.rows,
+        environment={},
+        tables=tables,
+    )
 
 
 def test_axes_are_those_of_the_base(runs_dir: Path) -> None:
@@ -54,12 +61,9 @@ def test_the_base_is_the_run_without_a_filter_of_the_same_seed(runs_dir: Path) -
     assert find_base(other, [far, other]) is None
 
 
-def test_an_archive_draws_and_measures_what_the_weights_did(
-    runs_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tables_draw_and_measure_what_the_weights_did(runs_dir: Path) -> None:
     runs = [walk_of(runs_dir, i, seed=i // 2, filter=(None, "ema")[i % 2]) for i in range(4)]
-    assert archive(runs_dir, tmp_path / "kept", capsys)[:2] == (0, ["archived"] * 4)
-    slim = [Run(tmp_path / "kept" / run.name) for run in runs]
+    slim = [kept_as_tables(run, weights=weight_table(run, find_base(run, runs))) for run in runs]
     weights = products_by_model(runs)
     for mine, theirs in zip(paths_by_seed(runs, weights), paths_by_seed(slim, []), strict=True):
         assert [path.run.name for path in mine] == [path.run.name for path in theirs]
@@ -71,44 +75,22 @@ def test_an_archive_draws_and_measures_what_the_weights_did(
     for run, found in known_distances(slim, []):
         assert found[:3] == pytest.approx(ends[run.name][:3], rel=1e-4)
         assert found[3:] == ends[run.name][3:]
-    live, kept = weight_plots(runs, weights), weight_plots(slim)
-    assert [plot.name for plot in kept] == ["trajectories", "deviation"] == [plot.name for plot in live]
-    assert [panel.x for panel in kept[0].panels] == [f"first principal axis, seed {seed}" for seed in (0, 1)]
-    assert [s.symbols for s in kept[0].panels[0].series if s.style == "marks"] == [STATES, STATES[1:]]
-
-
-def test_points_come_when_the_base_is_there(runs_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out, other = tmp_path / "kept", walk_of(runs_dir, 1, filter="ema")
-    assert archive(runs_dir, out, capsys)[:2] == (0, ["archived"])
-    assert paths_by_seed([Run(out / other.name)], []) == []
-    base = walk_of(runs_dir, 0)
-    assert sorted(archive(runs_dir, out, capsys)[1]) == ["archived", "completed"]
-    assert len(paths_by_seed([Run(out / run.name) for run in (base, other)], [])[0]) == 2
-    assert archive(runs_dir, out, capsys)[1] == ["there already"] * 2
-
-
-def test_a_table_names_the_command_without_directories(
-    runs_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = walk_of(runs_dir, 0)
-    assert main(["archive", run.name, "--runs-dir", str(runs_dir), "-o", str(tmp_path / "kept")]) == 0
-    text = (tmp_path / "kept" / run.name / "weights.json").read_text()
-    assert f'"command": ["grokfast", "archive", "{run.name}"]' in text
-    assert str(tmp_path) not in text
+    live, kept = weight_pictures(runs, weights), weight_pictures(slim)
+    assert [picture.name for picture in kept] == ["trajectories", "deviation"] == [picture.name for picture in live]
+    assert len(kept[0].views) == 2  # a plane for each seed
 
 
 def test_a_run_alone_has_distances_and_no_points(runs_dir: Path) -> None:
-    table = weight_table(walk_of(runs_dir, 1, filter="ema"), None)
+    run = walk_of(runs_dir, 1, filter="ema")
+    table = weight_table(run, None)
     assert "points" not in table
     assert len(table["moved"]) == len(table["steps"]) == 6
+    assert paths_by_seed([kept_as_tables(run, weights=table)], []) == []
 
 
-def test_archived_spectra_are_those_of_the_gradients(
-    runs_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = train(tiny(filter="ema", steps=80, gradients=20), runs_dir).run
-    assert archive(runs_dir, tmp_path / "kept", capsys)[0] == 0
-    slim = Run(tmp_path / "kept" / run.name)
+def test_spectra_in_tables_are_those_of_the_gradients(runs_dir: Path) -> None:
+    run = train(tiny(filter="ema", steps=80, gradients=20), runs_dir)
+    slim = kept_as_tables(run, spectra=spectrum_table(run))
     live, kept = filtered_spectra(run), filtered_spectra(slim)
     assert live.keys() == kept.keys()
     for name, phase in live.items():
@@ -116,27 +98,4 @@ def test_archived_spectra_are_those_of_the_gradients(
         np.testing.assert_allclose(kept[name].before, phase.before, rtol=1e-4)
         np.testing.assert_allclose(kept[name].after, phase.after, rtol=1e-4)
     np.testing.assert_allclose(measured_gain(slim), measured_gain(run), rtol=1e-4)
-    assert len(gradient_plots([slim])) == 1
-
-
-def test_an_archive_can_be_archived_with_its_tables(
-    runs_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = walk_of(runs_dir, 0)
-    archive(runs_dir, tmp_path / "a", capsys)
-    archive(tmp_path / "a", tmp_path / "b", capsys)
-    first, second = (tmp_path / name / run.name / "weights.json" for name in "ab")
-    assert first.read_bytes() == second.read_bytes()
-
-
-def test_a_copy_of_other_results_is_named_and_the_others_are_archived(
-    runs_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = walk_of(runs_dir, 0)
-    archive(runs_dir, tmp_path / "kept", capsys)
-    metrics = run.path / "metrics.jsonl"
-    metrics.write_text(metrics.read_text().replace('"val_loss": 0.1', '"val_loss": 0.2'))
-    walk_of(runs_dir, 1, filter="ema")
-    code, said, err = archive(runs_dir, tmp_path / "kept", capsys)
-    assert (code, said) == (1, ["archived"])
-    assert "is of a run with other results" in err
+    assert len(gradient_pictures([slim])) == 1

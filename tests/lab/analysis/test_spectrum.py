@@ -25,7 +25,7 @@ from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.metrics import Row
 from grokfast.lab.runs.recording import Sampled, load_gradients
 from grokfast.lab.runs.writer import create_run
-from grokfast.lab.training.train import train
+from grokfast.lab.training.run import train
 
 B, A = [0.06, 0.04], [1.0, -1.3, 0.4]  # poles at 0.8 and 0.5, gain 1 at 0
 TAPS = [0.4, 0.3, 0.2, 0.1]
@@ -161,7 +161,7 @@ def test_power_refuses_what_is_too_short() -> None:
 
 
 def recorded(runs_dir: Path, **changes: object) -> Run:
-    return train(tiny(steps=160, gradients=300, eval_every=80, **changes), runs_dir).run
+    return train(tiny(steps=160, gradients=300, eval_every=80, **changes), runs_dir)
 
 
 @pytest.mark.parametrize(

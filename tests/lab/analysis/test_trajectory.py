@@ -17,7 +17,7 @@ from tiny import tiny
 from grokfast.lab.analysis.trajectory import Distances, distances, project
 from grokfast.lab.analysis.weights import flatten_weights, load_vectors, products, products_by_model
 from grokfast.lab.runs.directory import Run, RunError
-from grokfast.lab.training.train import train
+from grokfast.lab.training.run import train
 
 
 def wander(seed: int, count: int = 6, size: int = 40) -> dict[int, NDArray[np.float32]]:
@@ -164,7 +164,7 @@ def test_a_run_without_its_start_is_refused(runs_dir: Path) -> None:
 
 
 def test_a_trained_run_is_measured_from_its_own_snapshots(runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = train(tiny(snapshots=2, filter="ema"), runs_dir).run
+    run = train(tiny(snapshots=2, filter="ema"), runs_dir)
     kept = dict(load_vectors(run))
     monkeypatch.setattr("grokfast.lab.analysis.trajectory.OVERFIT_STEP", 10)
     found = measure(run)

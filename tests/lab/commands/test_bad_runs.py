@@ -105,3 +105,34 @@ def test_a_damaged_run_alone_gives_one_line(kind: str, made: tuple[Run, Run], tm
     code, _, err = call("runs", made[1].name, "--runs-dir", tmp_path)
     assert code == 1
     assert err.count("\n") == 1
+
+
+def test_runs_with_every_kind_of_damage_leave_the_others_to_be_reported(
+    made: tuple[Run, Run], tmp_path: Path, call: Call
+) -> None:
+    whole, other = made
+    shutil.copytree(whole.path, tmp_path / "runs" / whole.name)
+    for kind, damage in DAMAGE.items():
+        shutil.copytree(other.path, tmp_path / "runs" / f"bad-{kind}")
+        damage(tmp_path / "runs" / f"bad-{kind}")
+    code, _, err = call("report", "--runs-dir", tmp_path / "runs", "-o", tmp_path / "page.html")
+    left_out = [line.split()[1] for line in err.splitlines()]
+    assert code == 1
+    assert len(left_out) == len(set(left_out))  # a line for each
+    page = (tmp_path / "page.html").read_text()
+    assert "bad-config-cut is left out" in page
+    assert {f"bad-{kind}" for kind in DAMAGE} - set(left_out) == {
+        f"bad-{kind}" for kind in DAMAGE if kind.startswith(("snapshot", "model", "gradients"))
+    }
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_inside_says_in_one_line_what_is_damaged(kind: str, made: tuple[Run, Run], tmp_path: Path, call: Call) -> None:
+    shutil.copytree(made[1].path, tmp_path / made[1].name)
+    DAMAGE[kind](tmp_path / made[1].name)
+    code, _, err = call("inside", made[1].name, "--runs-dir", tmp_path)
+    if kind.startswith(("gradients", "environment", "model")):  # it does not read these
+        assert (code, err) == (0, "")
+    else:
+        assert (code, err.count("\n")) == (1, 1)
+        assert made[1].name in err

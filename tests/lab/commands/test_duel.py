@@ -12,23 +12,22 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-import duels
 import pytest
+from searches import main_here, train_here
 from tiny import TINY_FLAGS
 
 from forks import FORKS, Fork
 from grokfast.lab import load_runs
-from grokfast.lab.commands import duel_run
 from grokfast.lab.commands.cli import main
-from grokfast.lab.config import OPTIMIZERS
-from grokfast.lab.sweep import local
-from grokfast.lab.training import train
+from grokfast.lab.search.duel import load_outcome
+from grokfast.lab.settings import OPTIMIZERS
+from grokfast.lab.training import run as training
 
 Call = Callable[..., tuple[int, str, str]]
 
 # Guessing reaches this level, sooner or later.
-TASK = ["modmul", *TINY_FLAGS, "--steps", "40", "--eval-every", "2", "--until", "0.2"]
-SIZES = ["--trials", "3", "--seeds", "5", "--workers", "1"]
+TASK = ["modmul", *TINY_FLAGS, "--steps", "40", "--eval-every", "2", "--until", "0.2", "--hold", "1"]
+SIZES = ["--tunings", "2", "--trials", "3", "--seeds", "2", "--workers", "1"]
 ARMS = ["adamw", "adamw+ema"]
 
 
@@ -36,27 +35,27 @@ def words(*more: str, arms: list[str] = ARMS) -> list[str]:
     return ["duel", TASK[0], *arms, *TASK[1:], *SIZES, *more]
 
 
-def without_clock(text: str) -> dict[str, Any]:
-    """What a duel found, but for its seconds and where it is."""
-    data = json.loads(text)
-    arms = [{k: v for k, v in arm.items() if k != "seconds"} for arm in data["arms"]]
-    return {"arms": arms, "verdicts": [v for v in data["verdicts"] if v["by"] == "steps"]}
+def without_clock(folder: Path) -> list[Any]:
+    """What a duel found, but for its seconds."""
+    outcome = load_outcome(folder / "verdicts.json")
+    runs = [{k: v for k, v in row.items() if k != "seconds"} for row in outcome.runs]
+    return [outcome.trials, runs, outcome.settings, [row for row in outcome.verdicts if row["by"] != "seconds"]]
 
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Train in this process and measure no memory, which takes longer than these runs."""
-    monkeypatch.setattr(local, "run_local", duels.run_here)
-    monkeypatch.setattr(train, "forget_peak_memory", lambda: None)
+    train_here(monkeypatch)
+    monkeypatch.setattr(training, "forget_peak_memory", lambda: None)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A duel that ran undisturbed."""
-    folder = tmp_path_factory.mktemp("duel")
+    folder = tmp_path_factory.mktemp("duel") / "whole"
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as out:
-        patch.setattr(local, "run_local", duels.run_here)
-        patch.setattr(train, "forget_peak_memory", lambda: None)
+        train_here(patch)
+        patch.setattr(training, "forget_peak_memory", lambda: None)
         assert main(words("--duel-dir", str(folder))) == 0
     (folder / "out").write_text(out.getvalue())
     return folder
@@ -68,16 +67,26 @@ def folder(whole: Path, tmp_path: Path) -> Path:
     return shutil.copytree(whole, tmp_path / "duel")
 
 
-def test_a_duel_says_its_budget_then_its_verdict_and_writes_both(whole: Path) -> None:
+def test_a_duel_says_its_budget_then_its_verdicts_and_writes_both(whole: Path) -> None:
     out = (whole / "out").read_text()
-    assert "2 arms x 3 trials x 1 tuning seeds, then 2 arms x 5 fresh seeds: 16 runs of at most 40 steps" in out
+    assert "2 arms x 2 tunings x 3 trials x 1 seeds, then 4 sides (of them 2 controls) x 2 tunings x 2 fresh" in out
+    assert "28 runs of at most 40 steps" in out
     assert "this may take up to" in out
-    assert "adamw+ema: fresh seeds, about" in out
-    assert "by steps: adamw+ema" in out
-    assert "by seconds: adamw+ema" in out
-    assert "luck of tuning" in out
-    assert "train adamw+ema: grokfast train modmul --filter ema --optimizer adamw" in out
-    assert {"duel.json", "verdict.json", "verdict.md", "verdict.png"} <= {path.name for path in whole.iterdir()}
+    assert "By held: Undecided, because 2 tunings are too few" in out
+    assert "By first: " in out
+    assert "adamw at the settings of adamw+ema" in out
+    written = {"duel.json", "trials.jsonl", "trials.csv", "fresh.csv", "arms.csv", "SHA256SUMS", "verdicts.json"}
+    assert written <= {path.name for path in whole.iterdir()}
+    assert "grokfast train modmul" in load_outcome(whole / "verdicts.json").settings[0]["command"]
+
+
+def test_what_would_decide_is_printed_as_a_command_that_adds_it(whole: Path, call: Call, tmp_path: Path) -> None:
+    (line,) = [line for line in (whole / "out").read_text().splitlines() if "would decide" in line]
+    assert "about 6 more tunings would decide" in line
+    command = line[line.index("grokfast duel") :].split()
+    assert command[-2:] == ["--tunings", "8"]
+    assert command.count("--tunings") == 1
+    assert main([*command[1:-1], "2", "--quiet"]) == 0  # it is a command that works
 
 
 def test_the_same_command_again_trains_nothing_and_says_the_same(call: Call, whole: Path, folder: Path) -> None:
@@ -85,102 +94,46 @@ def test_the_same_command_again_trains_nothing_and_says_the_same(call: Call, who
     code, out, _ = call(*words("--duel-dir", str(folder)))
     assert code == 0
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("summary.json")} == before
-    assert [line for line in out.splitlines() if line.startswith("by ")] == [
-        line for line in (whole / "out").read_text().splitlines() if line.startswith("by ")
+    verdicts = [
+        [line for line in text.splitlines() if line.startswith("By ")] for text in (out, (whole / "out").read_text())
     ]
+    assert verdicts[0] == verdicts[1]
+    assert without_clock(folder) == without_clock(whole)
 
 
-def test_tuning_and_verdict_have_no_seed_in_common_and_more_seeds_keep_the_runs(call: Call, folder: Path) -> None:
-    runs = {kind: load_runs(folder / "adamw" / kind / "runs") for kind in ("tuning", "verdict")}
-    tuning, fresh = ({run.loop["seed"] for run in found} for found in runs.values())
-    assert (tuning, fresh) == ({0}, {1, 2, 3, 4, 5})
+def test_more_seeds_and_tunings_keep_the_runs_and_the_look_is_noted(call: Call, folder: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("summary.json")}
-    first = without_clock((folder / "verdict.json").read_text())
-    more = without_clock(call(*words("--duel-dir", str(folder), "--json", "--seeds", "6"))[1])
-    assert set(more["arms"][0]["steps"]) == {"1", "2", "3", "4", "5", "6"}
+    first = load_outcome(folder / "verdicts.json")
+    assert call(*words("--duel-dir", str(folder), "--quiet", "--seeds", "3", "--tunings", "3"))[0] == 0
+    more = load_outcome(folder / "verdicts.json")
     assert all(path.stat().st_mtime_ns == at for path, at in before.items())
-    assert first["arms"][0]["setting"] == more["arms"][0]["setting"]
-
-
-def test_settings_of_an_earlier_duel_are_run_on_more_seeds_without_tuning(
-    call: Call, whole: Path, tmp_path: Path
-) -> None:
-    first, kept = without_clock((whole / "verdict.json").read_text()), ["--settings", str(whole / "verdict.json")]
-    code, out, _ = call(*words(*kept, "--duel-dir", str(tmp_path), "--seeds", "6"))
-    assert code == 0
-    assert f"adamw adamw+ema as in {whole}/verdict.json, no tuning, then 2 arms x 6 fresh seeds: 12 runs" in out
-    assert not list(tmp_path.glob("*/tuning"))
-    more = without_clock((tmp_path / "verdict.json").read_text())
-    for before, now in zip(first["arms"], more["arms"], strict=False):
-        assert {name: now["steps"][name] for name in before["steps"]} == before["steps"]
-        assert [now[name] for name in ("setting", "tuning")] == [before[name] for name in ("setting", "tuning")]
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (["--trials", "4"], "settings must be of a duel with the same task, regime, trials and flags, got"),
-        (
-            ["--range", "lr=0.1:1"],
-            "settings were found in the usual ranges: no range must be given, got lr=0.1:1",
-        ),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused(
-    call: Call, whole: Path, tmp_path: Path, more: list[str], message: str
-) -> None:
-    kept = ["--settings", str(whole / "verdict.json"), "--duel-dir", str(tmp_path / "new")]
-    code, _, err = call(*words(*kept, *more))
-    assert code != 0
-    assert message in err
-    assert not (tmp_path / "new").exists()
-    code, _, err = call(*words(*kept, arms=["sgd", "adam"]))
-    assert (code != 0, "verdict.json has none of the arms that are tuned" in err) == (True, True)
-
-
-def test_a_range_that_no_arm_has_is_refused(call: Call, tmp_path: Path) -> None:
-    code, _, err = call(*words("--range", "alpha=0.5:0.9", "--duel-dir", str(tmp_path / "new"), arms=["adamw", "adam"]))
-    assert (code != 0, (tmp_path / "new").exists()) == (True, False)
-    assert "alpha" in err
-
-
-def test_an_arm_that_an_earlier_duel_lacks_is_tuned(call: Call, whole: Path, tmp_path: Path) -> None:
-    kept = ["--settings", str(whole / "verdict.json"), "--duel-dir", str(tmp_path)]
-    out = call(*words(*kept, arms=["adamw", "lion"]))[1]
-    assert f"adamw as in {whole}/verdict.json, 1 arms x 3 trials x 1 tuning seeds, then 2 arms x 5 fresh seeds" in out
-    assert [path.parent.name for path in tmp_path.glob("*/tuning")] == ["lion"]
+    assert [row for row in more.settings if row["tuning"] < 2] == first.settings
+    assert more.looks == [[2, 2], [3, 3]]
+    assert "added after 1 look" in more.budget
 
 
 def test_another_arm_joins_a_duel_without_training_the_first_again(call: Call, folder: Path) -> None:
-    where = ["--duel-dir", str(folder), "--json"]
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("summary.json")}
-    joined = without_clock(call(*words(*where, arms=["adamw", "lion+rowclip"]))[1])
-    assert [arm["name"] for arm in joined["arms"]] == ["adamw", "lion+rowclip", "adamw+ema"]
-    assert [verdict["arm"] for verdict in joined["verdicts"]] == ["lion+rowclip", "adamw+ema"]
-    fewer = without_clock(call(*words(*where, "--seeds", "2"))[1])
-    assert {arm["name"]: len(arm["steps"]) for arm in fewer["arms"]} == {
-        "adamw": 5,
-        "adamw+ema": 5,
-        "lion+rowclip": 5,
-    }
+    where = ["--duel-dir", str(folder)]
+    out = json.loads(call(*words(*where, "--json", arms=[*ARMS, "lion+rowclip"]))[1])
+    assert {row["arm"] for row in out["arms"]} == {*ARMS, "lion+rowclip"}
     assert all(path.stat().st_mtime_ns == at for path, at in before.items())
-    assert "row_norm" in joined["arms"][1]["setting"]
     code, _, err = call(*words(*where, "--trials", "6"))
-    assert (code, "holds another duel" in err) == (1, True)
+    assert (code, "holds another duel: trials is 3, got 6" in err) == (1, True)
 
 
 def test_a_duel_killed_with_9_and_resumed_gives_the_same_verdict(call: Call, whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
-    for part in ("adamw+ema/tuning", "adamw/verdict"):
-        fork = Fork(duels.main_here, words("--duel-dir", str(folder), "--quiet"))
+    for part, count in (("tuning", 2), ("tuning", 7), ("runs", 5)):
+        fork = Fork(main_here, words("--duel-dir", str(folder), "--quiet"))
         deadline = time.monotonic() + 120
-        while not list((folder / part / "runs").glob("*/summary.json")) and fork.returncode is None:
+        while len(list((folder / part).glob("*/summary.json"))) < count and fork.returncode is None:
             assert time.monotonic() < deadline
-            time.sleep(0.02)
+            time.sleep(0.01)
         fork.kill()
-    assert not (folder / "verdict.json").exists()
-    resumed = call(*words("--duel-dir", str(folder), "--json"))[1]
-    assert without_clock(resumed) == without_clock((whole / "verdict.json").read_text())
+    assert not (folder / "verdicts.json").exists()
+    assert call(*words("--duel-dir", str(folder), "--quiet"))[0] == 0
+    assert without_clock(folder) == without_clock(whole)
 
 
 def test_a_regime_without_tuning_runs_the_usual_settings_in_workers(
@@ -188,41 +141,25 @@ def test_a_regime_without_tuning_runs_the_usual_settings_in_workers(
 ) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(multiprocessing, "get_context", lambda method: FORKS)
-    more = ["--regime", "paper", "--seeds", "2", "--duel-dir", str(tmp_path), "--json"]
+    more = ["--regime", "paper", "--duel-dir", str(tmp_path / "duel"), "--json"]
     code, out, _ = call(*words(*more, arms=["adam", "adam+ema"]))
     assert code == 0
-    assert not (tmp_path / "adam" / "tuning").exists()
-    (run, *_) = load_runs(tmp_path / "adam+ema" / "verdict" / "runs")
-    assert (run.weight_decay, run.settings["filter"]["alpha"]) == (0.005, 0.98)
-    assert [v["word"] for v in json.loads(out)["verdicts"] if v["by"] == "steps"] == ["not decided"]  # two seeds
-
-
-def test_an_arm_that_helps_is_checked_by_a_control_at_its_settings(
-    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # At this learning rate nothing is learnt, unless a filter makes gradients larger.
-    found = {"sgd": {"weight_decay": 1e-5}, "sgd+ema": {"weight_decay": 1e-4, "alpha": 0.1, "lamb": 1e5}}
-    monkeypatch.setattr(duel_run, "best_setting", lambda sweep: tuple(found[sweep.folder.parent.name].items()))
-    fixed = ["--lr", "1e-5", "--momentum", "0", "--until", "0.18", "--steps", "200", "--eval-every", "10"]
-    more = [*fixed, "--trials", "1", "--seeds", "6", "--duel-dir", str(tmp_path)]
-    out = call(*words(*more, arms=["sgd", "sgd+ema"]))[1]
-    assert "an arm that beats what it adds to is checked by 6 runs without what it adds" in out
-    assert "by steps: sgd+ema helps" in out
-    assert "faster than sgd at the settings of sgd+ema" in out
-    control = json.loads((tmp_path / "verdict.json").read_text())["arms"][2]
-    assert (control["name"], control["setting"]) == ("sgd at the settings of sgd+ema", {"weight_decay": 1e-4})
-    assert list(control["steps"]) == ["1", "2", "3", "4", "5", "6"]
+    assert not (tmp_path / "duel" / "tuning").exists()
+    found = {(run.settings["filter"], run.settings["weight_decay"]) for run in load_runs(tmp_path / "duel" / "runs")}
+    assert found == {(None, 0.0), ("ema", 0.005), (None, 0.005), ("ema", 0.0)}  # with both controls
+    assert {row["word"] for row in json.loads(out)["verdicts"]} == {"undecided"}  # two seeds
 
 
 def test_an_optimizer_and_a_filter_by_path_take_part(call: Call, tmp_path: Path) -> None:
     path = "pytorch_optimizer:Lion"
-    more = ["--range", "lamb=0.5:2", "--duel-dir", str(tmp_path), "--json", "--trials", "2"]
+    more = ["--range", "lamb=0.5:2", "--duel-dir", str(tmp_path / "duel"), "--json", "--trials", "2"]
     code, out, err = call(*words(*more, arms=[path, f"{path}+grokfast:EMA"]))
     assert (code, err) == (0, "")
-    assert [sorted(arm["setting"]) for arm in json.loads(out)["arms"]] == [
-        ["betas", "lr", "weight_decay"],
-        ["betas", "lamb", "lr", "weight_decay"],
-    ]
+    tuned = {row["arm"]: sorted(row["setting"]) for row in json.loads(out)["arms"] if row["settings_of"] is None}
+    assert tuned == {
+        path: ["betas", "clip_norm", "lr", "weight_decay"],
+        f"{path}+grokfast:EMA": ["betas", "clip_norm", "lamb", "lr", "weight_decay"],
+    }
     assert path in OPTIMIZERS
 
 
@@ -230,12 +167,12 @@ def test_an_optimizer_and_a_filter_by_path_take_part(call: Call, tmp_path: Path)
     ("more", "message"),
     [
         (["--filter", "ema"], "filter must not be fixed for all arms of this duel, got ema"),
-        (["--optimizer", "sgd"], "optimizer must not be fixed"),
         (["--trials", "0"], "trials must be >= 1, got 0"),
-        (["--seeds", "0"], "seeds must be >= 1, got 0"),
         (["--workers", "0"], "workers must be >= 1, got 0"),
         (["--regime", "paper"], "arms of modmul in regime paper must begin with adam, as published, got adamw"),
         (["--lr", "-1"], "lr must be in [0, inf), got -1.0"),
+        (["--range", "window_size=2:9"], "window_size must be a setting of one of the arms"),
+        (["--hold", "0"], "objective held needs hold >= 1, got 0"),
     ],
 )
 def test_a_duel_that_cannot_be_run_leaves_no_trace(more: list[str], message: str, call: Call, tmp_path: Path) -> None:
@@ -245,18 +182,14 @@ def test_a_duel_that_cannot_be_run_leaves_no_trace(more: list[str], message: str
     assert not (tmp_path / "duel").exists()
 
 
-def test_a_regime_without_tuning_takes_no_range(call: Call, tmp_path: Path) -> None:
-    more = ["--regime", "paper", "--range", "lr=0.1:1", "--duel-dir", str(tmp_path / "duel")]
-    assert (
-        "regime paper tunes nothing: no range must be given, got lr=0.1:1"
-        in call(*words(*more, arms=["adam", "adam+ema"]))[2]
-    )
-
-
-def test_a_damaged_specification_is_named(call: Call, folder: Path) -> None:
+def test_a_damaged_or_foreign_folder_is_refused(call: Call, folder: Path, tmp_path: Path) -> None:
     (folder / "duel.json").write_text("{")
     assert f"{folder / 'duel.json'}: not JSON" in call(*words("--duel-dir", str(folder)))[2]
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "song.txt").write_text("la")
+    assert "must be empty or hold duel.json" in call(*words("--duel-dir", str(foreign)))[2]
 
 
-def test_one_arm_is_no_duel(call: Call) -> None:
+def test_one_arm_makes_no_duel(call: Call) -> None:
     assert "at least two different arms, got adamw adamw" in call(*words(arms=["adamw", "adamw"]))[2]

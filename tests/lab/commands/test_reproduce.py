@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny import TINY
+from tiny import SIZES
 
 from forks import Fork, run_code
-from grokfast.lab import load_runs
-from grokfast.lab.commands.reproduce import make_plan
-from grokfast.lab.commands.response import response_table
-from grokfast.lab.config import RunConfig
-from grokfast.lab.paper import experiments
-from grokfast.lab.paper.experiments import EXPERIMENTS, NAMES, configurations, find_experiments
-from grokfast.lab.report.results_pictures import paper_filters
-from grokfast.lab.training import train as training
-from grokfast.lab.training.plan import expected_steps, what_is_left
+from grokfast.lab import load_runs, paper
+from grokfast.lab.commands import reproduce
+from grokfast.lab.commands.reproduce import expected_steps, make_plan, run_of
+from grokfast.lab.paper import ALL, EXPERIMENTS, find_experiments, ours, settings_of_experiment
+from grokfast.lab.settings import Settings
+from grokfast.lab.training.loop import Loop
 
 Call = Callable[..., tuple[int, str, str]]
 QUICK = {"seeds": None, "budget": None, "data_dir": None, "threads": None, "quick": True}
@@ -29,14 +25,13 @@ QUICK = {"seeds": None, "budget": None, "data_dir": None, "threads": None, "quic
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every run on modular arithmetic takes a fraction of a second."""
-    original = experiments.configuration
+    original = paper._settings_of_run
 
-    def smaller(*args: Any) -> RunConfig:
-        config = original(*args)
-        loop = dataclasses.replace(config.loop, threads=1)
-        return dataclasses.replace(config, task=TINY, loop=loop) if config.task_name == "modmul" else config
+    def smaller(*args: Any) -> Settings:
+        settings = original(*args)
+        return {**settings, **SIZES, "threads": 1} if settings["task"] == "modmul" else settings
 
-    monkeypatch.setattr(experiments, "configuration", smaller)
+    monkeypatch.setattr(paper, "_settings_of_run", smaller)
 
 
 def flags(folder: Path) -> list[str]:
@@ -44,18 +39,18 @@ def flags(folder: Path) -> list[str]:
 
 
 def test_quick_runs_are_short_and_kept_apart(tmp_path: Path) -> None:
-    configs, folder = make_plan(argparse.Namespace(names=["all"], runs_dir=tmp_path, **QUICK))
+    planned, folder = make_plan(argparse.Namespace(names=["all"], runs_dir=tmp_path, **QUICK))
     assert folder == tmp_path / "quick"
-    assert all(config.loop.steps <= 40 and config.loop.seed == 0 for config in configs)
-    assert len(configs) < sum(len(configurations(e)) for e in EXPERIMENTS)
+    assert all(settings["steps"] <= 40 and settings["seed"] == 0 for settings in planned)
+    assert len(planned) < sum(len(settings_of_experiment(e)) for e in EXPERIMENTS)
 
 
 def test_a_run_that_stops_is_expected_to_take_the_published_steps() -> None:
-    baseline, ma = configurations(EXPERIMENTS[0])
+    baseline, ma = settings_of_experiment(EXPERIMENTS[0])
     assert (expected_steps(baseline), expected_steps(ma)) == (39_890, 790)
-    assert expected_steps(dataclasses.replace(ma, loop=dataclasses.replace(ma.loop, steps=100))) == 100
+    assert expected_steps({**ma, "steps": 100}) == 100
     (mnist,) = find_experiments(["mnist"])
-    assert {expected_steps(config) for config in configurations(mnist)} == {100_000}  # they do not stop at the level
+    assert {expected_steps(settings) for settings in settings_of_experiment(mnist)} == {100_000}  # they do not stop
 
 
 @pytest.mark.usefixtures("small")
@@ -69,10 +64,22 @@ def test_quick_trains_each_run_once_and_leaves_a_page(tmp_path: Path, call: Call
     assert "EMA, alpha 0.98, lamb 2" in printed
     assert "<html" in out.read_text()
     assert (tmp_path / "filters.png").exists()
-    assert what_is_left(*make_plan(argparse.Namespace(names=names, runs_dir=tmp_path, **QUICK))) == []
+    planned, folder = make_plan(argparse.Namespace(names=names, runs_dir=tmp_path, **QUICK))
+    assert all(run_of(settings, folder).done for settings in planned)
     again = call("reproduce", "fig1", "fig-ema", "--quick", "--runs-dir", tmp_path, "-o", out)[1]
     assert "3 complete already\n" in again
     assert "until all is done" not in again
+
+
+def test_own_runs_are_printed_beside_the_papers_numbers(tmp_path: Path, call: Call) -> None:
+    words = ["reproduce", "fig1", "--seeds", "2", "--budget", "1", "--threads", "1"]
+    code, printed, _ = call(*words, "--runs-dir", tmp_path, "-o", tmp_path / "r.html")
+    assert code == 0
+    lines = [line.split("\t") for line in printed.splitlines() if "\t" in line]
+    (head, *rows) = [line for line in lines if line[0] in ("arm", "Baseline", "Grokfast-MA")]
+    found = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
+    assert {name: row["paper: steps"] for name, row in found.items()} == {"Baseline": "39,890", "Grokfast-MA": "790"}
+    assert {row["runs"] for row in found.values()} == {"2"}
 
 
 @pytest.mark.usefixtures("small")
@@ -96,30 +103,30 @@ def test_a_task_without_data_is_no_failure_of_a_quick_look(tmp_path: Path, call:
 
 @pytest.mark.usefixtures("small")
 def test_a_run_that_fails_is_named_at_the_end(tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*args: Any) -> bool:
+    def broken(*args: Any) -> None:
         raise RuntimeError("out of luck")
 
-    monkeypatch.setattr(training, "run_loop", broken)
+    monkeypatch.setattr(Loop, "run", broken)
     code, _, err = call("reproduce", "fig1", "--quick", *flags(tmp_path))
     assert code == 1
     assert [line.split(": ")[-1] for line in err.splitlines()] == ["out of luck"] * 2
-    assert err.startswith("grokfast: failed: modmul-p7-width16-baseline-wd0-s0")
+    assert err.startswith("grokfast: failed: modmul-p7-width16-adam-baseline")
 
 
-def stop(*args: Any) -> bool:
-    return False
+def stop(*args: Any) -> None:
+    return None
 
 
-def interrupt(*args: Any) -> bool:
+def interrupt(*args: Any) -> None:
     raise KeyboardInterrupt
 
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("how", [stop, interrupt])
 def test_after_ctrl_c_one_line_says_how_to_continue(
-    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch, how: Callable[..., bool]
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch, how: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(training, "run_loop", how)
+    monkeypatch.setattr(Loop, "run", how)
     code, out, err = call("reproduce", "fig1", "--quick", *flags(tmp_path))
     assert (code, out, err) == (130, "", "grokfast: stopped: the same command continues from here\n")
     assert len(load_runs(tmp_path / "quick")) == 1
@@ -135,14 +142,14 @@ def test_an_unknown_name_gives_one_line(tmp_path: Path, call: Call) -> None:
 def test_the_list_names_every_experiment_and_draws_nothing() -> None:
     script = (
         "import sys; from grokfast.lab.commands.cli import main; code = main(['reproduce', '--list']);"
-        "assert not {'matplotlib', 'plotly'} & set(sys.modules); sys.exit(code)"
+        "assert not {'vl_convert', 'jinja2'} & set(sys.modules); sys.exit(code)"
     )
     done = Fork(run_code, script)
     assert done.wait() == 0, done.err
-    assert all(name in done.out for name in NAMES)
+    assert all(name in done.out for name in (ALL, *(e.name for e in (*EXPERIMENTS, *ours()))))
 
 
-def test_the_filters_of_the_figure_are_those_of_the_paper() -> None:
-    tables = [response_table(filter) for filter in paper_filters()]
+def test_the_filters_of_the_figure_are_those_of_the_paper(tmp_path: Path) -> None:
+    tables = [part for part in reproduce.results(["fig-filters"], [], tmp_path / "r.html") if not isinstance(part, str)]
     assert [table.title for table in tables] == ["MA, window size 100, lamb 5", "EMA, alpha 0.98, lamb 2"]
     assert [next(iter(table.columns[1].cells)) for table in tables] == ["6.000", "3.000"]  # 1 + lambda

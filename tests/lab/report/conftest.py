@@ -28,12 +28,12 @@ def browser() -> Iterator[Any]:
         browser.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def visit(browser: Any) -> Iterator[Visit]:
     """Opens a page at a width, in the dark; its errors and requests are kept on it."""
     opened: list[Any] = []
 
-    def open_page(path: Path, *, width: int = 1200, ready: str = ".main-svg") -> Any:
+    def open_page(path: Path, *, width: int = 1200, ready: str = ".view svg") -> Any:
         page: Any = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="dark")
         opened.append(page)
         page.complaints, page.requests = [], []

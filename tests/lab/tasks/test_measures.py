@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tiny import comparable, tiny
 
-from grokfast.lab.analysis.inside_run import look_inside
+from grokfast.lab.analysis.inside import look_inside
 from grokfast.lab.settings import experiment_of
 from grokfast.lab.tasks.modular.measures import RECORDED
 from grokfast.lab.training.run import train

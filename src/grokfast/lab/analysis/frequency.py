@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ class Response(NamedTuple):
     cutoff: float | None  # cycles per step, where |H| has fallen by 3 dB; None if it never does
 
 
+@functools.lru_cache(maxsize=64)  # a page asks for it twice
 def response(filter: grokfast.Filter) -> Response:
     """The response of any filter: its transfer function from its coefficients, its impulse response by running it.
 

@@ -1,4 +1,4 @@
-"""Paths of the weights of many runs, from the weights themselves or from the tables that stand for them in an archive.
+"""Paths of the weights of many runs, from the weights themselves or from the tables of recorded evidence.
 
 Runs of one model and one seed begin at the same weights and are drawn on the same axes: the principal axes of the run
 without a filter, as in the paper, else those of all.
@@ -13,21 +13,13 @@ from typing import Any
 import numpy as np
 
 from grokfast.lab.analysis.trajectory import Distances, Trajectory, distances, generalised, project, state_b
-from grokfast.lab.analysis.weights import Products, has_weights, products
-from grokfast.lab.runs.archive import few_digits, read_table
+from grokfast.lab.analysis.weights import Products, few_digits, group, has_weights, products
 from grokfast.lab.runs.directory import Run
-
-WEIGHTS = "weights.json"
-
-
-def group(run: Run) -> tuple[str, int]:
-    """What runs share that begin at the same weights."""
-    return repr(run.settings["task"]), run.loop["seed"]
 
 
 def find_base(run: Run, runs: Sequence[Run]) -> Run | None:
     """The run without a filter whose axes a run is drawn on."""
-    plain = [other for other in runs if other.filter is None and group(other) == group(run)]
+    plain = [other for other in runs if other.settings["filter"] is None and group(other) == group(run)]
     return next((other for other in plain if other.path == run.path), plain[0] if plain else None)
 
 
@@ -40,7 +32,7 @@ def paths_by_seed(runs: Sequence[Run], weights: Sequence[Products]) -> list[list
             with contextlib.suppress(ValueError):  # one snapshot makes no plane
                 found[key] = project(known.of(*alike), find_base(alike[0], alike))
     for run in runs:
-        table = None if has_weights(run) else read_table(run, WEIGHTS)
+        table = None if has_weights(run) else run.tables.get("weights")
         if table is not None and "points" in table:
             values = (np.array(table[name]) for name in ("steps", "points", "moved"))
             found.setdefault(group(run), []).append(Trajectory(run, *values))
@@ -50,7 +42,7 @@ def paths_by_seed(runs: Sequence[Run], weights: Sequence[Products]) -> list[list
 def known_distances(runs: Sequence[Run], weights: Sequence[Products]) -> list[tuple[Run, Distances]]:
     """How far the states of each run lie apart, where there are `weights` of it or a table."""
     found = [(run, distances(run, known)) for known in weights for run in known.runs]
-    tables = [(run, read_table(run, WEIGHTS)) for run in runs if not has_weights(run)]
+    tables = [(run, run.tables.get("weights")) for run in runs if not has_weights(run)]
     return found + [(run, read_distances(run, table)) for run, table in tables if table is not None]
 
 
@@ -62,7 +54,7 @@ def read_distances(run: Run, table: dict[str, Any]) -> Distances:
 
 
 def weight_table(run: Run, base: Run | None) -> dict[str, Any]:
-    """What an archive keeps of the weights of a run: its path on the axes of `base`, and how far its states are apart.
+    """The table that evidence keeps of the weights of a run: its path on the axes of `base`, distances of its states.
 
     AB and AC are the distances at the steps of B and C from the initial weights: entries of `moved`.
     """

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 import grokfast
 from grokfast.lab.analysis.frequency import Floats, ring_out, silence, transfer
-from grokfast.lab.filters import known_filter
-from grokfast.lab.runs.archive import few_digits, read_table
+from grokfast.lab.analysis.weights import few_digits
+from grokfast.lab.filters import FILTERS
 from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.metrics import Kind
 from grokfast.lab.runs.recording import Sampled, has_gradients, load_gradients
+from grokfast.lab.settings import filter_of
 
-SPECTRA = "spectra.json"
 SHORTEST = 16  # steps; fewer have no spectrum to speak of
 SEGMENT = 1024  # steps; shorter ones do not reach below the cutoff of the paper's filters
 
@@ -152,9 +152,10 @@ def measured_gain(run: Run, *, segment: int = SEGMENT) -> Gain:
     """
     if (table := read_spectra(run)) is not None:
         return Gain(*(np.array(table["gain"][name]) for name in Gain._fields))
-    sampled, filter = load_gradients(run), known_filter(run.settings["filter"])
-    if filter is None and run.filter is not None:
-        raise RunError(f"{run.name} has a filter that is not known here: {run.filter}")
+    name = run.settings["filter"]
+    if name is not None and name not in FILTERS:
+        raise RunError(f"{run.name} has a filter that is not known here: {name}")
+    sampled, filter = load_gradients(run), filter_of(run.settings)
     start = 0 if filter is None else settled(sampled, filter)
     _, _, before, after = phase(sampled, start, len(sampled.before), segment)
     frequency = before.frequency
@@ -174,11 +175,11 @@ def settled(sampled: Sampled, filter: grokfast.Filter) -> int:
     return first + min(ring_out(filter, level=0.1), (len(sampled.before) - first) // 4)
 
 
-# Archived runs ----------------------------------------------------------------------------------------------------
+# Recorded evidence ------------------------------------------------------------------------------------------------
 
 
 def spectrum_table(run: Run) -> dict[str, Any]:
-    """What an archive keeps of the gradients of a run: the spectra of its phases and the measured gain."""
+    """The table that evidence keeps of the gradients of a run: the spectra of its phases and the measured gain."""
     gain = {name: few_digits(values) for name, values in measured_gain(run)._asdict().items()}
     return {"phases": {name: plain_phase(found) for name, found in filtered_spectra(run).items()}, "gain": gain}
 
@@ -189,12 +190,12 @@ def plain_phase(found: Phase) -> dict[str, Any]:
 
 
 def read_spectra(run: Run) -> dict[str, Any] | None:
-    return None if has_gradients(run) else read_table(run, SPECTRA)
+    return None if has_gradients(run) else run.tables.get("spectra")
 
 
 def has_spectra(run: Run) -> bool:
-    """Whether a run has recorded gradients, or an archive their spectra."""
-    return has_gradients(run) or read_table(run, SPECTRA) is not None
+    """Whether a run has recorded gradients, or the evidence their spectra."""
+    return has_gradients(run) or run.tables.get("spectra") is not None
 
 
 def read_phase(values: dict[str, Any]) -> Phase:
@@ -212,7 +213,7 @@ def update_gain(filter: grokfast.Filter, *, steps: int = 1000, momentum: float =
 
     White noise is fed to torch.optim.SGD with and without the filter. It comes out of silence and goes into silence
     until all has rung out: then the ratio of the Fourier transforms of the updates is 1 + H(w) without windows or
-    averages, up to rounding. It is the least-squares one over eight scalars, lest a bin be divided by almost nothing.
+    averages, up to rounding. It is the least-squares one over eight scalars, to avoid dividing by near-zero bins.
     `options` are further ones of SGD.
     """
     ends = silence(filter), ring_out(filter, pole=momentum)

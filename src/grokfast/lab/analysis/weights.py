@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Iterator, Sequence, Sized
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
 from grokfast.lab.runs.directory import Run, RunError
+from grokfast.lab.runs.metrics import shorten
 from grokfast.lab.runs.recording import load_snapshots
 
 Vector = NDArray[np.float64]
@@ -54,6 +55,17 @@ def load_vectors(run: Run) -> Iterator[tuple[int, Vector]]:
         yield step, vector
 
 
+def group(run: Run) -> tuple[str, int]:
+    """What runs share that begin at the same weights: the task with its settings, which come first, and the seed."""
+    names = list(run.settings)
+    return repr([run.settings[name] for name in names[: names.index("filter")]]), run.seed
+
+
+def few_digits(values: Any) -> list[Any]:
+    """Numbers for a table, of any shape, to five digits."""
+    return [few_digits(value) if isinstance(value, list) else shorten(float(value), 5) for value in values]
+
+
 def has_weights(run: Run) -> bool:
     return any((run.path / "snapshots").glob("*.pt"))
 
@@ -62,11 +74,11 @@ def products_by_model(runs: Sequence[Run]) -> list[Products]:
     """The products of the complete runs that kept weights; those of one model and seed, which share axes, together."""
     alike: dict[tuple[str, int], list[Run]] = {}
     for run in runs:
-        if has_weights(run) and run.status == "complete" and not run.diverged:
-            alike.setdefault((repr(run.settings["task"]), run.loop["seed"]), []).append(run)
+        if has_weights(run) and run.status == "complete":
+            alike.setdefault(group(run), []).append(run)
     found: list[Products] = []
     for members in alike.values():
-        with contextlib.suppress(RunError):  # damaged files cost a picture, not the page
+        with contextlib.suppress(RunError, ValueError, OSError):  # damaged files cost a picture, not the page
             found.append(products(members))
     return found
 

@@ -83,7 +83,7 @@ def add_level(parser: argparse.ArgumentParser) -> None:
 
 
 def add_chosen_runs(parser: argparse.ArgumentParser) -> None:
-    help = "names or hashes of runs, or directories of runs (default: all runs)"
+    help = "names or hashes of runs, or directories of runs or duels (default: all runs)"
     parser.add_argument("names", nargs="*", metavar="RUN", help=help)
     add_runs_dir(parser)
 

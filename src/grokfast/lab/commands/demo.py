@@ -4,32 +4,35 @@ from __future__ import annotations
 
 import argparse
 
-from grokfast.lab.commands.common import add_out, add_runs_dir, check_out, show
-from grokfast.lab.commands.reproduce import results_table
-from grokfast.lab.commands.terminal import result_line, train_next
-from grokfast.lab.compare.headline import headline
-from grokfast.lab.paper.experiments import demo_configs
+from grokfast.lab.commands.common import add_out, add_runs_dir, make_table, show
+from grokfast.lab.commands.terminal import train_next
+from grokfast.lab.paper import demo_settings, find_arm
 from grokfast.lab.report import write_demo
 from grokfast.lab.runs.directory import Run
-from grokfast.lab.runs.writer import run_path
+from grokfast.lab.settings import name_of
+from grokfast.lab.tables import steps_of
+
+HEADINGS = ("run", "steps to 95%", "between evaluations", "paper")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     add_runs_dir(parser, "demo/runs")
-    add_out(parser, "demo/index.html", "the page; a picture is put beside it")
+    add_out(parser, "demo/index.html", "the page; a picture and the playground are put beside it", endings=(".html",))
     parser.add_argument("--quick", action="store_true", help="train a few steps only, to see that it works")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 
 
 def run(args: argparse.Namespace) -> int:
-    check_out(args.out)
-    runs: list[Run] = []
-    for config in demo_configs(quick=args.quick):
-        runs.append(train_next(config, args.runs_dir, run_path(config, args.runs_dir).name, args))
-        if not args.quiet:
-            print(result_line(runs[-1]), flush=True)
+    runs = [
+        train_next(settings, args.runs_dir, name_of(settings), args) for settings in demo_settings(quick=args.quick)
+    ]
     page, picture = write_demo(runs, args.out)
-    table = results_table(runs, "steps to level", "lies in", "stays there from", "paper")
-    table.title = "steps until the validation accuracy is 0.95"
-    show(table, headline(runs), f"Open {page} (curves also in {picture}).")
+    table = make_table(HEADINGS, map(line_of, runs), right=HEADINGS[1:])
+    show(table, f"Open {page} (its picture is also in {picture}).")
     return 0
+
+
+def line_of(run: Run) -> list[str]:
+    first, arm = run.crossing(), find_arm(run.experiment)
+    between = "" if first.step is None else f"{first.after:,} and {first.step:,}"
+    return [run.name, str(steps_of(run)), between, "" if arm is None else arm.steps_text]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from rich.table import Table
-
-from grokfast.lab.analysis.inside_run import Inside, look_inside, save_inside
-from grokfast.lab.commands.common import RUN_NAME, add_runs_dir, show
+from grokfast.lab.analysis.inside import Inside, look_inside, save_inside
+from grokfast.lab.commands.common import add_runs_dir, make_table, show
 from grokfast.lab.runs.directory import find_run
 
 COLUMNS = (
@@ -23,7 +21,7 @@ COLUMNS = (
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", help=RUN_NAME)
+    parser.add_argument("name", metavar="RUN", help="name or hash of a run, or the beginning of one")
     add_runs_dir(parser)
 
 
@@ -32,17 +30,20 @@ def run(args: argparse.Namespace) -> int:
     found = look_inside(run)
     save_inside(run, found)
     key = ", ".join(map(str, found.key))
-    show(inside_table(found), f"Key frequencies: {key}. `grokfast report {run.name}` draws what was found.")
+    show(
+        make_table(COLUMNS, lines_of(found), right=COLUMNS),
+        f"Key frequencies: {key}. `grokfast report {run.name}` draws what was found.",
+    )
     return 0
 
 
-def inside_table(found: Inside) -> Table:
+def lines_of(found: Inside) -> list[list[str]]:
     """A line for each snapshot."""
-    table = Table(*COLUMNS, title="inside the network")
+    lines: list[list[str]] = []
     for moment in found.moments:
         excluded = sum(moment.excluded_loss) / len(moment.excluded_loss)
         losses = [moment.train_loss, moment.val_loss, moment.restricted_loss, excluded]
         shares = [moment.embedding_gini, moment.logits_gini]
         cells = [f"{moment.step:,}", *(f"{loss:.4g}" for loss in losses), f"{moment.zero_loss:.1%}"]
-        table.add_row(*cells, *(f"{share:.2f}" for share in shares))
-    return table
+        lines.append([*cells, *(f"{share:.2f}" for share in shares)])
+    return lines

@@ -1,24 +1,60 @@
-"""`grokfast report`: a page about runs and duels, and their curves as a picture."""
+"""`grokfast report`: a page about runs and duels; with --figures, every figure of it in a file of its own."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from grokfast.lab.commands.common import add_chosen_runs, add_level, add_out, check_out, chosen_runs
-from grokfast.lab.duel.outcome import FILE, load_outcome
-from grokfast.lab.report import write_report
+from grokfast.lab.commands.common import (
+    add_chosen_runs,
+    add_level,
+    add_out,
+    chosen_runs,
+    complain,
+    read_folder,
+)
+
+if TYPE_CHECKING:
+    from grokfast.lab.search.duel import Outcome
+
+DUEL = "verdicts.json"  # in the folder of a duel; search/duel.py is imported for such a folder only
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     add_chosen_runs(parser)
     add_level(parser)
-    add_out(parser, "report.html", "the page; the picture is put beside it")
+    add_out(parser, "report.html", "the page", endings=(".html",))
+    help = "write every figure to a file of its own in this directory, for papers, instead of the page"
+    parser.add_argument("--figures", type=read_folder, metavar="DIR", help=help)
+    parser.add_argument("--format", choices=("png", "svg", "pdf"), help="of the figures (default: png)")
 
 
 def run(args: argparse.Namespace) -> int:
-    check_out(args.out)
-    duels = [load_outcome(path) for name in args.names if (path := Path(name) / FILE).is_file()]
-    page, picture = write_report(chosen_runs(args), args.out, level=args.level, duels=duels)
-    print(f"written: {page} and {picture}")
-    return 0
+    from grokfast.lab.report import showable_runs, write_figures, write_report  # they need torch, a help text does not
+
+    if args.format is not None and args.figures is None:
+        raise ValueError(f"--format needs --figures, got {args.format} without it")
+    folders = [Path(name) for name in args.names if (Path(name) / DUEL).is_file()]
+    args.names = [str(Path(name) / "runs") if Path(name) in folders else name for name in args.names]
+    runs, lost = showable_runs(chosen_runs(args))
+    for line in lost:
+        complain(line)
+    if not runs:
+        raise ValueError("none of these runs can be read")
+    if args.figures is not None:
+        for path in write_figures(runs, args.figures, args.format or "png", level=args.level):
+            print(f"written: {path}")
+    else:
+        page = write_report(runs, args.out, unreadable=lost, level=args.level, duels=load_duels(folders))
+        print(f"written: {page}")
+    return int(bool(lost))
+
+
+def load_duels(folders: Sequence[Path]) -> list[Outcome]:
+    if not folders:
+        return []
+    from grokfast.lab.search.duel import load_outcome
+
+    return [load_outcome(folder) for folder in folders]

@@ -1,27 +1,40 @@
-"""`grokfast reproduce NAME`: run the experiments of the paper's figures and tables.
+"""`grokfast reproduce NAME`: run the experiments of the paper's figures and tables, beside the published numbers.
 
-Complete runs are left alone and interrupted ones are resumed, so the same command again continues where it stopped.
+Runs that are done are left alone and interrupted ones are resumed, so the same command again continues it.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import contextlib
+import statistics
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from rich.table import Table
 
-from grokfast.lab.commands.common import add_out, add_runs_dir, complain, make_table, show
-from grokfast.lab.commands.response import response_table
+from grokfast.lab.commands.common import add_out, add_runs_dir, complain, duration, make_table, show
+from grokfast.lab.commands.runs import result_line
 from grokfast.lab.commands.terminal import train_next
-from grokfast.lab.compare.results import result
-from grokfast.lab.config import RunConfig
-from grokfast.lab.paper.experiments import ALL, EXPERIMENTS, FILTERS, Experiment, configurations, find_experiments
-from grokfast.lab.runs.directory import Run
-from grokfast.lab.runs.writer import run_path
-from grokfast.lab.tasks.data import data_directory
-from grokfast.lab.training import plan
-from grokfast.lab.training.messages import one_line
+from grokfast.lab.own_code import one_line
+from grokfast.lab.paper import (
+    ALL,
+    EMA,
+    EXPERIMENTS,
+    FILTERS,
+    MA,
+    Experiment,
+    find_arm,
+    find_experiments,
+    ours,
+    settings_of_experiment,
+)
+from grokfast.lab.runs.directory import Run, RunError, load_runs
+from grokfast.lab.settings import Settings, experiment_of, filter_of, name_of, resolve, task_of
+from grokfast.lab.tasks.data import DataError, data_directory
+from grokfast.lab.training.run import make_task
+
+TIMED_STEPS = 100  # a shorter run mostly measures its start
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +46,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budget", type=int, metavar="STEPS", help=help)
     parser.add_argument("--data-dir", metavar="DIR", help="directory of the data sets")
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of each run (default: torch's choice)")
-    add_out(parser, "report.html", "the page about all runs")
+    add_out(parser, "report.html", "the page about all runs", endings=(".html",))
     help = "train a few steps only, to see that it works; tasks without data are left out"
     parser.add_argument("--quick", action="store_true", help=help)
     parser.add_argument("--quiet", action="store_true", help="show no progress")
@@ -43,15 +56,16 @@ def run(args: argparse.Namespace) -> int:
     if args.list or not args.names:
         show(listing(args.runs_dir))
         return 0
-    configs, folder = make_plan(args)
-    left = plan.what_is_left(configs, folder)
-    tell(args, summary(args.names, configs, left, folder))
-    missing = plan.missing_data(left)
+    planned, folder = make_plan(args)
+    left = [settings for settings in planned if not run_of(settings, folder).done]
+    tell(args, summary(args.names, planned, left, folder))
+    missing = missing_data(left)
     for task, error in missing.items():
         complain(f"{task} is left out: {one_line(error)}")
     failed = {} if args.quick else {f"all of {task}": error for task, error in missing.items()}
-    failed |= train_all(args, [config for config in left if config.task_name not in missing], folder)
-    for part in results(args.names, plan.complete_runs(configs, folder), args.out):
+    failed |= train_all(args, [settings for settings in left if settings["task"] not in missing], folder)
+    runs = [run for settings in planned if (run := run_of(settings, folder)).done]
+    for part in results(args.names, runs, args.out):
         tell(args, part)
     for name, error in failed.items():
         complain(f"failed: {name}: {one_line(error)}")
@@ -63,85 +77,143 @@ def tell(args: argparse.Namespace, part: str | Table) -> None:
         show(part)
 
 
-# Planning -----------------------------------------------------------------------------------------------------------
+# Planning -------------------------------------------------------------------------------------------------------------
 
 
-def make_plan(args: argparse.Namespace) -> tuple[list[RunConfig], Path]:
-    """The runs that were asked for, and where they go; quick ones are kept apart from those that mean something."""
+def make_plan(args: argparse.Namespace) -> tuple[list[Settings], Path]:
+    """The runs that were asked for, each once, and their folder; quick ones are kept apart from the real ones."""
     seeds, data_dir = args.seeds, args.data_dir
     if args.quick:
         seeds = 1 if seeds is None else seeds
         data_dir = str(data_directory(data_dir)[0])  # a named directory is never downloaded into
     asked = {"steps": args.budget, "data_dir": data_dir, "threads": args.threads}
-    configs = [c for e in find_experiments(args.names) for c in configurations(e, seeds=seeds, **asked)]
+    found = [s for e in find_experiments(args.names) for s in settings_of_experiment(e, seeds=seeds, **asked)]
     if args.quick and args.budget is None:
-        configs = map(plan.shorten, configs)
-    return plan.distinct(configs), args.runs_dir / "quick" if args.quick else args.runs_dir
+        found = [{**settings, "steps": task_of(settings).quick_steps} for settings in found]
+    return distinct(found), args.runs_dir / "quick" if args.quick else args.runs_dir
 
 
-def summary(names: list[str], configs: list[RunConfig], left: list[RunConfig], folder: Path) -> str:
+def distinct(planned: Iterable[Settings]) -> list[Settings]:
+    return list({name_of(settings): settings for settings in planned}.values())
+
+
+def run_of(settings: Settings, folder: Path) -> Run:
+    return Run(folder / name_of(settings))
+
+
+def missing_data(planned: Iterable[Settings]) -> dict[str, Exception]:
+    """The tasks whose data cannot be read, and why: better to know at once than in the middle of the night."""
+    found: dict[str, Exception] = {}
+    for task, settings in {settings["task"]: settings for settings in planned}.items():
+        try:
+            make_task(settings)
+        except (DataError, OSError) as error:
+            found[task] = error
+    return found
+
+
+def summary(names: list[str], planned: list[Settings], left: list[Settings], folder: Path) -> str:
     """What is going to happen, in one line."""
-    if not configs:
+    if not planned:
         return f"{', '.join(names)}: nothing to train"
-    rest = f", the rest takes about {plan.duration(plan.estimate(left, folder))}" if left else ""
-    done = len(configs) - len(left)
-    return f"{', '.join(names)}: {len(configs)} runs in {folder}, {done} complete already{rest}"
+    rest = f", the rest takes about {duration(seconds_left(left, folder))}" if left else ""
+    done = len(planned) - len(left)
+    return f"{', '.join(names)}: {len(planned)} runs in {folder}, {done} complete already{rest}"
 
 
 def listing(folder: Path) -> Table:
     """Every experiment: its place in the paper, its number of runs, and how long they take without earlier ones."""
     rows: list[list[str]] = []
-    speed = plan.measured_step_seconds(folder)
-    for e in (*EXPERIMENTS, Experiment(ALL, "all of these, equal runs once", "", ())):
-        configs = plan.distinct(config for one in find_experiments([e.name]) for config in configurations(one))
-        seconds = sum(plan.expected_seconds(config, speed) for config in configs)
-        rows.append([e.name, e.where, e.title, str(len(configs)), plan.duration(seconds) if configs else "none"])
+    speed = measured_step_seconds(folder)
+    for e in (*EXPERIMENTS, Experiment(ALL, "all of these, equal runs once", "", ()), *ours()):
+        planned = distinct(s for one in find_experiments([e.name]) for s in settings_of_experiment(one))
+        seconds = sum(expected_seconds(settings, speed) for settings in planned)
+        rows.append([e.name, e.where, e.title, str(len(planned)), duration(seconds) if planned else "none"])
     return make_table(
         ("name", "in the paper", "experiment", "runs", "time"), rows, right=("runs", "time"), whole=("name",)
     )
 
 
-def train_all(args: argparse.Namespace, configs: list[RunConfig], folder: Path) -> dict[str, Exception]:
+# How long it takes ----------------------------------------------------------------------------------------------------
+
+
+def seconds_left(planned: Iterable[Settings], folder: Path) -> float:
+    """Seconds that these runs may still take."""
+    speed = measured_step_seconds(folder)
+    return sum(expected_seconds(settings, speed, steps_done(settings, folder)) for settings in planned)
+
+
+def expected_seconds(settings: Settings, speed: Mapping[str, float], done: int = 0) -> float:
+    """Seconds that a run may take after `done` steps, at the measured speed of its task if there is one."""
+    usual = speed.get(settings["task"], task_of(settings).step_seconds)
+    return max(expected_steps(settings) - done, 0) * usual
+
+
+def expected_steps(settings: Settings) -> int:
+    """The published steps if the run stops at the level, else the whole budget."""
+    arm = find_arm(experiment_of(settings))
+    if arm is None or arm.steps is None or settings["until"] is None:
+        return settings["steps"]
+    return min(settings["steps"], arm.steps + settings["extra_steps"])
+
+
+def steps_done(settings: Settings, folder: Path) -> int:
+    with contextlib.suppress(RunError):  # damaged: training it will say so
+        return max((row.step for row in run_of(settings, folder).rows[-1:]), default=0)
+    return 0
+
+
+def measured_step_seconds(folder: Path) -> dict[str, float]:
+    """Seconds per step of each task that has complete runs in a folder: their median."""
+    found: dict[str, list[float]] = {}
+    for run in load_runs(folder):
+        with contextlib.suppress(RunError, OSError, KeyError, TypeError):  # a damaged run says nothing
+            ended = run.summary or {}
+            if ended.get("steps", 0) >= TIMED_STEPS and ended["steps_per_second"]:
+                found.setdefault(run.task, []).append(1 / ended["steps_per_second"])
+    return {task: statistics.median(seconds) for task, seconds in found.items()}
+
+
+# Training -------------------------------------------------------------------------------------------------------------
+
+
+def train_all(args: argparse.Namespace, planned: list[Settings], folder: Path) -> dict[str, Exception]:
     """Train runs one after the other; one that fails does not stop the others. Gives the failures by name."""
     failed: dict[str, Exception] = {}
-    for index, config in enumerate(configs):
-        name = run_path(config, folder).name
-        label = f"[{index + 1} of {len(configs)}] {name}"
-        tell(args, f"{label}, about {plan.duration(plan.estimate(configs[index:], folder))} until all is done")
+    for index, settings in enumerate(planned):
+        name = name_of(settings)
+        label = f"[{index + 1} of {len(planned)}] {name}"
+        tell(args, f"{label}, about {duration(seconds_left(planned[index:], folder))} until all is done")
         try:
-            found = result(train_next(config, folder, label, args))
-            tell(args, f"{found['status']} after {found['seconds']} s, steps to the level: {found['steps to level']}")
+            tell(args, result_line(train_next(settings, folder, label, args)))
         except Exception as error:  # whatever it is: the runs after it may take all night and do not depend on it
             failed[name] = error
     return failed
 
 
-# Results ------------------------------------------------------------------------------------------------------------
-
-
 def results(names: list[str], runs: list[Run], out: Path) -> Iterator[Table | str]:
-    """What to show of an experiment: its complete runs beside the paper's numbers; a page about them is written."""
+    """What to show of experiments: their arms beside the paper's numbers; a page about them is written."""
     # Slow to import, and not needed for a list.
+    from grokfast.lab.commands.response import response_table
     from grokfast.lab.report import write_report
-    from grokfast.lab.report.draw_matplotlib import draw
-    from grokfast.lab.report.plots import response_plot, theorem_plot
-    from grokfast.lab.report.results_pictures import paper_filters
+    from grokfast.lab.report.curves import PAPER
+    from grokfast.lab.report.depth import response_picture, theorem_picture
+    from grokfast.lab.report.pictures import COLOURS, draw
+    from grokfast.lab.report.rows import arm_rows
+    from grokfast.lab.tables import arms, by_task
 
     if FILTERS in (experiment.name for experiment in find_experiments(names)):
-        filters, path = paper_filters(), out.with_name("filters.png")
+        pairs = ((MA, "Grokfast-MA"), (EMA, "Grokfast-EMA"))
+        made = {filter_of(resolve(**given)): COLOURS[PAPER[name]] for given, name in pairs}
+        filters = {filter: colour for filter, colour in made.items() if filter is not None}
         yield from map(response_table, filters)
+        path = out.with_name("filters.png")
         path.parent.mkdir(parents=True, exist_ok=True)
-        yield f"written: {draw([response_plot(filters), theorem_plot(filters)], path)}"
+        yield f"written: {draw([response_picture(filters), theorem_picture(filters)], path)}"
+    for task, members in by_task(runs).items():
+        headings, *rows = arm_rows(arms(members))
+        table = make_table(headings, rows, right=headings[1:], whole=headings[1:])
+        table.title = task
+        yield table
     if runs:
-        yield results_table(runs, "steps to level", "paper", "validation accuracy", "best validation loss")
-        yield "written: " + " and ".join(map(str, write_report(runs, out)))
-
-
-def results_table(runs: list[Run], *columns: str) -> Table:
-    """One line per run, beside the paper's number; `columns` are headings of `result`."""
-    rows: list[list[str]] = []
-    for run in runs:
-        found = result(run)
-        label = found["run"] if found["run"] == run.name else f"{run.task}, {found['run']}"
-        rows.append([label, *(found[name] for name in columns)])
-    return make_table(("run", *columns), rows, right=columns, whole=columns)
+        yield f"written: {write_report(runs, out)}"

@@ -12,8 +12,7 @@ import grokfast
 from grokfast.lab import filters
 from grokfast.lab.commands import flags
 from grokfast.lab.commands.common import check_out, show
-from grokfast.lab.request import options
-from grokfast.lab.tasks.base import TaskConfig
+from grokfast.lab.settings import fields_of
 
 PERIODS = (1000, 300, 100, 30, 10, 2)  # of an oscillation, in steps
 
@@ -25,24 +24,28 @@ def add(parser: argparse.ArgumentParser) -> None:
     if name is None:
         flags.explain_names(parser, "filter", filters.FILTERS)
         return
-    # One flag for each field of the filter.
-    asked = [option for option in options(TaskConfig, [name]).values() if option.part == "filter"]
-    known = {option.field: option._replace(help=option.help.removesuffix(f" [{name}]")) for option in asked}
-    texts = {field: flags.filter_default(field, [name], {}).removesuffix(f" for {name}") for field in known}
-    flags.add_options(parser, flags.first_line(filters.find_filter(name)), known, texts)
-    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="write a figure: png, svg or pdf")
+    kind = filters.find_filter(name)
+    table = fields_of("filter", kind)
+    texts = {field: flags.filter_default(field, [name], {}).removesuffix(f" for {name}") for field in table}
+    flags.add_group(parser, flags.first_line(kind), table, texts)
+    parser.add_argument("-o", "--out", type=read_out, metavar="FILE", help="write a figure: png, svg or pdf")
+
+
+def read_out(text: str) -> Path:
+    try:
+        return check_out(text, ".png", ".svg", ".pdf")
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.out is not None:
-        check_out(args.out, ".png", ".svg", ".pdf")
     filter = filters.make_filter(args.filter, flags.settings_from(args))
     show(response_table(filter))
     if args.out is not None:
-        from grokfast.lab.report.draw_matplotlib import draw  # slow to import, and not needed for a table
-        from grokfast.lab.report.plots import response_plot
+        from grokfast.lab.report.depth import response_picture  # not needed for a table
+        from grokfast.lab.report.pictures import COLOURS, draw
 
-        print(f"written: {draw([response_plot({filter: 0})], args.out)}")
+        print(f"written: {draw([response_picture({filter: COLOURS[0]})], args.out)}")
     return 0
 
 

@@ -19,7 +19,8 @@ from grokfast.lab.commands.common import (
     show,
 )
 from grokfast.lab.runs.directory import Run, Status, find_run, load_runs
-from grokfast.lab.runs.metrics import Kind, best
+from grokfast.lab.runs.metrics import Kind
+from grokfast.lab.tables import row_of
 
 COLUMNS = {  # of the list, and the keys of a row that they show
     "run": "name",
@@ -74,28 +75,7 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
-# A run as a row -------------------------------------------------------------------------------------------------------
-
-
-def row_of(run: Run) -> dict[str, Any]:
-    """A run as one row of numbers: its settings and what came out. A crossing is in (first_after, first]."""
-    rows = run.rows
-    last, lowest, highest = rows[-1] if rows else None, best(rows, "loss"), best(rows, "accuracy")
-    row: dict[str, Any] = {"name": run.name, "experiment": run.experiment, "status": run.status}
-    row |= {name: value for name, value in run.settings.items() if name not in ("measure", "level")}
-    row |= {"measure": run.measure, "level": run.level, "step": last.step if last else 0}
-    for kind in KINDS:
-        crossing = run.crossing(kind)
-        row |= {kind: crossing.step, f"{kind}_after": crossing.after}
-    return {
-        **row,
-        "final_train_accuracy": last and last.train_accuracy,
-        "final_val_accuracy": last and last.val_accuracy,
-        "final_val_loss": last and last.val_loss if last is None or last.val_loss == last.val_loss else None,
-        "best_val_accuracy": highest and highest.value,
-        "best_val_loss": lowest and lowest.value,
-        "seconds": last.seconds if last else 0.0,
-    }
+# In words ------------------------------------------------------------------------------------------------------------
 
 
 def sort_key(row: dict[str, Any], name: str) -> tuple[int, Any]:

@@ -1,94 +1,220 @@
-"""`grokfast sweep`: from flags to a specification. What needs Optuna is in `sweep_run`."""
+"""`grokfast sweep TASK --grid NAME=V,V ...`: train many settings, by grid or by search, and rank them."""
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import json
+import shlex
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
-from grokfast.lab.commands.common import under_torchrun
-from grokfast.lab.commands.flags import add_task, add_task_options, request_from
-from grokfast.lab.runs.directory import RunError
-from grokfast.lab.sweep.space import PRESETS, apply_preset, read_dimensions
-from grokfast.lab.sweep.spec import OBJECTIVES, Search, Spec
+from grokfast.lab.commands.common import INTERRUPTED, cell, complain, make_table, read_folder, show
+from grokfast.lab.commands.flags import add_settings, add_task, settings_from
+from grokfast.lab.commands.terminal import show_progress
+from grokfast.lab.search.search import (
+    AT_ONCE,
+    LEVEL,
+    OBJECTIVES,
+    Method,
+    Progress,
+    Search,
+    Sweep,
+    Watch,
+    progress_line,
+    rank,
+    run_sweep,
+    settle,
+    sweep_folder,
+)
+from grokfast.lab.search.space import Choices, Dimension, read_dimensions
+from grokfast.lab.search.workers import ENGINES, check_engine
+from grokfast.lab.settings import command_line
+
+TOP = 10  # settings in the table
+PRESETS = ("paper-ema", "paper-ma", "paper-decay")
+HEADINGS = {
+    "held": "steps until {level} is reached and held",
+    "first": "steps to {level}",
+    "stable": "steps until {level} is stable to the end",
+    "seconds": "seconds until {level} is reached and held",
+    "accuracy": "final validation accuracy",
+    "loss": "final validation loss",
+    "best_loss": "best validation loss",
+}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "grokfast sweep TASK [flags] | grokfast sweep --resume DIR [flags]"
-    task = add_task(parser, "?", "--resume")
+    parser.usage = "grokfast sweep TASK [flags]"
+    task = add_task(parser)
     if task is None:
-        add_resume_flags(parser)
-        add_engine_flags(parser)
-    else:
-        parser.set_defaults(resume=None)
-        add_spec_flags(parser)
-        add_engine_flags(parser)
-        add_task_options(parser, task)
-
-
-def add_resume_flags(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("Resume or join")
-    group.add_argument("--resume", type=Path, metavar="DIR", help="join the sweep in DIR, or continue it")
-    for flag in ("task", "filter", "optimizer"):
-        help = f"the {flag} of your own that the sweep uses: code is loaded only if you name it"
-        dest = f"own_{flag}s"
-        group.add_argument(f"--{flag}", dest=dest, action="append", default=[], metavar="FILE.py:CLASS", help=help)
-
-
-def add_spec_flags(parser: argparse.ArgumentParser) -> None:
+        return
     group = parser.add_argument_group("What to vary, and what to optimise")
-    group.add_argument("--grid", action="append", default=[], metavar="NAME=V,V", help="values of a flag; repeatable")
-    group.add_argument("--range", action="append", default=[], metavar="NAME=LOW:HIGH[:log]", help="range of a search")
-    group.add_argument("--preset", choices=tuple(PRESETS), help="the paper's values as grids")
-    group.add_argument("--search", choices=get_args(Search), default="grid", help="default: grid")
+    add_ranges(group)
+    group.add_argument("--preset", choices=PRESETS, help="the paper's values as grids")
+    group.add_argument("--search", choices=get_args(Method), default="grid", help="default: grid")
     group.add_argument("--trials", type=int, metavar="N", help="settings that a search tries")
-    group.add_argument(
-        "--seeds", type=int, default=1, metavar="N", help="seeds per setting, from --seed on (default: 1)"
-    )
-    help = f"one of {', '.join(OBJECTIVES)}, or the last value of a number that --measures records (default: stable)"
-    group.add_argument("--objective", default="stable", metavar="NAME", help=help)
-    group.add_argument("--prune", action="store_true", help="stop runs that fall behind the median of complete ones")
-    group.add_argument("--sweep-dir", type=Path, metavar="DIR", help="directory of the sweep (default: sweeps/...)")
+    help = "seeds per setting, from --seed on (default: 1)"
+    group.add_argument("--seeds", type=int, default=1, metavar="N", help=help)
+    help = f"one of {', '.join(OBJECTIVES)}, or the last value of a number that --measures records (default: held)"
+    group.add_argument("--objective", default="held", metavar="NAME", help=help)
+    group.add_argument("--prune", action="store_true", help="give up runs that fall behind the median of complete ones")
+    help = f"trials of a search that do not wait for each other; part of the sweep (default: {AT_ONCE})"
+    group.add_argument("--at-once", type=int, default=AT_ONCE, metavar="N", help=help)
+    help = "directory of the sweep (default: sweeps/...)"
+    group.add_argument("--sweep-dir", type=read_folder, metavar="DIR", help=help)
+    add_engine_flags(parser)
+    add_settings(parser, task)
+
+
+def add_ranges(group: argparse._ArgumentGroup) -> None:
+    help = "values of a setting; repeatable"
+    group.add_argument("--grid", action="append", default=[], metavar="NAME=V,V", help=help)
+    help = "range of a setting in a search; `memory` spaces it by the logarithm of 1/(1-value), `off` allows 0 too"
+    form = "NAME=LOW:HIGH[:log|:memory][:off]"
+    group.add_argument("--range", action="append", default=[], metavar=form, help=help)
 
 
 def add_engine_flags(parser: argparse.ArgumentParser) -> None:
-    """How to carry a sweep out; these may differ each time it is resumed or joined."""
+    """How to carry it out; these may differ each time the command is repeated."""
     group = parser.add_argument_group("Engine and output")
     group.add_argument("--workers", type=int, metavar="N", help="number of runs at once (default: cores / threads)")
-    group.add_argument("--engine", choices=("local", "ray"), default="local", help="this machine, or a Ray cluster")
+    group.add_argument("--engine", choices=ENGINES, default="local", help="this machine, or a Ray cluster")
     group.add_argument("--address", metavar="HOST:PORT", help="address of the Ray cluster (default: start one here)")
     group.add_argument("--quiet", action="store_true", help="print nothing but errors")
     group.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
 
 
 def run(args: argparse.Namespace) -> int:
-    check_engine(args)
-    if (args.task is None) == (args.resume is None):
-        raise ValueError("a sweep needs a task or --resume DIR, got " + ("neither" if args.task is None else "both"))
-    from grokfast.lab.commands.sweep_run import begin, run_sweep
-
-    return run_sweep(args.resume or begin(spec_from(args), args), args)
-
-
-def check_engine(args: argparse.Namespace) -> None:
-    """Refuse an engine that cannot be used here, before anything is imported or written."""
-    if under_torchrun():
-        raise RunError("a sweep has workers of its own: start it without torchrun")
-    if args.workers is not None and args.workers < 1:
-        raise ValueError(f"workers must be >= 1, got {args.workers}")
-    if args.address is not None and args.engine != "ray":
-        raise ValueError(f"address needs --engine ray, got {args.address} without it")
-    for package, extra in (("optuna", "sweep"), *([("ray", "ray")] if args.engine == "ray" else [])):
-        if importlib.util.find_spec(package) is None:
-            raise RunError(f'this sweep needs {package}: pip install "grokfast[{extra}]"')
+    check_engine(args.engine, args.workers, args.address)
+    sweep = settle(sweep_from(args))
+    folder = args.sweep_dir or sweep_folder(sweep)
+    quiet = args.quiet or args.json
+    if not quiet:
+        print(f"{folder}: {sweep.count} settings x {len(sweep.seeds)} seeds", flush=True)
+    try:
+        with show_progress("sweep", quiet=quiet) as progress:
+            search = run_sweep(sweep, folder, **engine_of(args), watch=bar_of(progress))
+    except KeyboardInterrupt:
+        complain("stopped: the same command continues from here")
+        return INTERRUPTED
+    return report(search, folder, args)
 
 
-def spec_from(args: argparse.Namespace) -> Spec:
-    asked = request_from(args, args.task)
-    seed, base = asked.get("seed") or 0, asked.without("seed")
-    base, preset = apply_preset(base, args.preset) if args.preset else (base, ())
-    typed = read_dimensions(base, args.grid, args.range)
-    kept = [d for d in preset if d.name not in [other.name for other in typed]]
+def sweep_from(args: argparse.Namespace) -> Sweep:
+    """The sweep that the flags describe."""
+    given: dict[str, Any] = {"task": args.task, **settings_from(args)}
+    seed, preset = given.pop("seed", 0), list[Dimension]()
+    if args.preset:
+        about, preset = preset_of(args.preset)
+        if about is not None and given.setdefault("filter", about) != about:
+            raise ValueError(f"preset {args.preset} is about the filter {about}, got {given['filter']}")
+    typed = read_dimensions(args.task, filter(None, [given.get("filter")]), args.grid, args.range)
+    kept = [each for each in preset if each.name not in [other.name for other in typed]]
     seeds = tuple(range(seed, seed + args.seeds))
-    return Spec(base, (*kept, *typed), seeds, args.objective, args.search, args.trials, args.prune)
+    rest = {"prune": args.prune, "sampler_seed": seed, "at_once": args.at_once}
+    return Sweep(given, (*kept, *typed), seeds, args.objective, args.search, args.trials, **rest)
+
+
+def preset_of(name: str) -> tuple[str | None, list[Dimension]]:
+    """The filter that a preset is about, and the paper's lists."""
+    from grokfast.lab import paper
+
+    gains = {"ema": paper.GAINS_OF_EMA, "ma": paper.GAINS_OF_MA}
+    if name == "paper-decay":
+        return None, [Choices("weight_decay", paper.DECAYS)]
+    if name == "paper-ema":
+        return "ema", [Choices("alpha", paper.ALPHAS), Choices("lamb", gains["ema"])]
+    return "ma", [Choices("window_size", paper.WINDOWS), Choices("lamb", gains["ma"])]
+
+
+# Shared with the duel -----------------------------------------------------------------------------------------------
+
+
+def engine_of(args: argparse.Namespace) -> dict[str, Any]:
+    """What the flags say about who trains."""
+    words = ["grokfast", *args.words]
+    return {
+        "workers": args.workers,
+        "engine": args.engine,
+        "address": args.address,
+        "tell": complain,
+        "command": words,
+    }
+
+
+def bar_of(show: Any) -> Watch:
+    """A watch that moves a progress bar, or prints its line now and then."""
+
+    def watch(progress: Progress) -> None:
+        line = progress_line(progress)
+        show(progress.done + progress.part, progress.total, line.partition(" of ")[2], line)
+
+    return watch
+
+
+# The result ---------------------------------------------------------------------------------------------------------
+
+
+def report(search: Search, folder: Path, args: argparse.Namespace) -> int:
+    """Print the ranking of a sweep; 1 if a run failed."""
+    rows, sweep = rank(search), search.sweep
+    best = sweep.settings(rows[0]["setting"], sweep.seeds[0])
+    command = command_line(best) if rows[0]["exact"] else None
+    if args.json:
+        kept = {"path": str(folder), "objective": sweep.objective, "best": command, "settings": rows}
+        print(json.dumps(kept))
+    elif not args.quiet:
+        show(f"the best settings by {heading(sweep, best)}:", make_ranking(rows, sweep))
+        if pruned := sum(row["pruned"] for row in rows):
+            words = f"grokfast train --resume NAME --runs-dir {shlex.quote(str(folder / 'runs'))}"
+            print(f"{pruned} runs were pruned: {words} trains one to its end")
+        print(f"train the best setting: {command}" if command else nearest_text(search))
+        print(f"look at all runs: grokfast report {shlex.quote(str(folder / 'runs'))}", flush=True)
+    failed = {
+        job.path.name: run
+        for t in search.trials
+        for job, run in zip(t.jobs, t.runs, strict=True)
+        if isinstance(run, str)
+    }
+    for name, reason in failed.items():
+        complain(f"failed: {name}: {reason}")
+    return 1 if failed else 0
+
+
+def heading(sweep: Sweep, settings: dict[str, Any]) -> str:
+    """What settings are ranked by."""
+    varied = any(each.name in ("until", "loss") for each in sweep.dimensions)
+    level = settings["level"] if settings["until"] is None else settings["until"]
+    words = "its level" if varied else f"validation {settings['measure']} {level:g}"
+    return HEADINGS.get(sweep.objective, f"final {sweep.objective}").format(level=words)
+
+
+def nearest_text(search: Search) -> str:
+    """Which run came nearest if no setting reached its level."""
+    runs = [run for trial in search.trials for run, _ in trial.results() if run.rows]
+    if search.sweep.objective not in LEVEL or not runs:
+        return "no setting has a median that is known"
+    sign = 1 if runs[0].measure == "loss" else -1
+    found = [
+        (sign * value, row.step, run) for run in runs for row in run.rows if (value := value_at(run, row)) is not None
+    ]
+    value, step, run = min(found, key=lambda each: each[:2])
+    words = f"validation {run.measure} {sign * value:.4g} at step {step:,}"
+    return f"no setting got to {run.level:g}; the nearest had {words}: {command_line(run.settings)}"
+
+
+def value_at(run: Any, row: Any) -> float | None:
+    return row.val_accuracy if run.measure == "accuracy" else row.val_loss
+
+
+def make_ranking(rows: list[dict[str, Any]], sweep: Sweep) -> Any:
+    """The best settings, with the median and the range over seeds."""
+    counts = ["censored", *(name for name in ("pruned", "failed") if any(row[name] for row in rows))]
+    shown: list[list[str]] = []
+    for row in rows[:TOP]:
+        median, low, high = (cell(row[name]) for name in ("median", "low", "high"))
+        median = f"> {median}" if not row["exact"] and row["median"] is not None else median
+        values = ["none" if value is None else cell(value) for value in row["setting"].values()]
+        shown.append([*values, str(row["runs"]), median, low, high, *(str(row[name]) for name in counts)])
+    headings = (*rows[0]["setting"], "runs", "median", "from", "to", *counts)
+    return make_table(headings, shown, right=headings)

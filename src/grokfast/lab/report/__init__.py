@@ -4,61 +4,80 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from grokfast.lab.analysis.weights import products_by_model
-from grokfast.lab.compare.results import comparable_runs
-from grokfast.lab.compare.seeds import by_task
-from grokfast.lab.report.curves import task_plots
-from grokfast.lab.report.draw_matplotlib import draw
-from grokfast.lab.report.duels import duel_plot
-from grokfast.lab.report.evidence import load
-from grokfast.lab.report.page.page import page
-from grokfast.lab.report.page.story import story_head
-from grokfast.lab.report.pictures import Picture
-from grokfast.lab.report.plots import filter_plots, gradient_plots, theorem_plots, weight_plots
-from grokfast.lab.report.story import story_plot, tell
-from grokfast.lab.report.sweeps import sweep_plots
-from grokfast.lab.report.when import Outcome
+from grokfast.lab.report.curves import curves_picture
+from grokfast.lab.report.demo import demo_story
+from grokfast.lab.report.depth import (
+    gradient_pictures,
+    known_filters,
+    response_picture,
+    theorem_picture,
+    weight_pictures,
+)
+from grokfast.lab.report.page import page, report_values
+from grokfast.lab.report.page import showable_runs as showable_runs
+from grokfast.lab.report.pictures import Picture, draw
+from grokfast.lab.report.sweeps import sweep_pictures
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.files import write_atomically
+from grokfast.lab.tables import arms, by_task
+
+if TYPE_CHECKING:
+    from grokfast.lab.search.duel import Outcome
+
+THEOREMS = 3  # filters in the picture of the theorem: each takes a second, by training; no run changes it
 
 
 def write_report(
-    runs: Sequence[Run], out: Path, *, level: float | None = None, duels: Sequence[Outcome] = ()
-) -> tuple[Path, Path]:
-    """Write the page to `out` and the curves to a PNG beside it; runs that cannot be read are named on the page.
+    runs: Sequence[Run],
+    out: Path,
+    *,
+    unreadable: Sequence[str] = (),
+    level: float | None = None,
+    duels: Sequence[Outcome] = (),
+) -> Path:
+    """Write the page to `out`; `unreadable` has a line on each run that cannot be shown.
 
     All runs are judged at `level`; by default at the one they stopped at, or that of their task.
     """
-    readable, unreadable = comparable_runs(runs)
-    tasks = by_task(readable, level)
+    tasks = by_task(runs, level)
     if not tasks:
-        raise ValueError("a report needs at least one run, got none")
+        raise ValueError("a report needs at least one run that can be read, got none")
+    count = sum(map(len, tasks.values()))
+    text = page("report.html.j2", f"Grokfast: {count} runs", report_values(tasks, unreadable, duels))
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(out, page(tasks, unreadable, duels=duels).encode())
-    picture = out.with_name("curves.png" if out.stem == "index" else f"{out.stem}.png")
-    return out, draw([*(duel_plot(*duel) for duel in duels), *task_plots(tasks.values())], picture)
+    write_atomically(out, text.encode())
+    return out
 
 
-def write_demo(runs: Sequence[Run], out: Path) -> tuple[Path, Path]:
-    """Write the demo's page and picture: its story above everything else, which is folded away."""
-    story = tell(runs, load())
+def write_demo(runs: Sequence[Run], out: Path, *, playground: str | None = None) -> tuple[Path, Path]:
+    """Write the demo's page and its picture: the story first, everything else folded away.
+
+    `playground` is the address of the page on which one can try it.
+    """
+    story = demo_story(runs)
+    values = {**report_values(by_task(runs)), "story": story, "playground": playground}
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(out, page(by_task(runs), story=story_head(story, runs[0], out)).encode())
-    return out, draw([story_plot(story)], out.with_name("curves.png" if out.stem == "index" else f"{out.stem}.png"))
+    write_atomically(out, page("demo.html.j2", "Grokfast: the demo", values).encode())
+    return out, draw([story["picture"]], out.with_name("curves.png" if out.stem == "index" else f"{out.stem}.png"))
+
+
+def all_pictures(runs: Sequence[Run], *, level: float | None = None) -> list[Picture]:
+    """Every picture of the page, and that of the theorem."""
+    tasks = by_task(runs, level)
+    everything = [run for members in tasks.values() for run in members]
+    curves = [curves_picture(arms(members), task) for task, members in tasks.items()]
+    found = [picture for picture in curves if picture is not None]
+    found += [picture for members in tasks.values() for picture in sweep_pictures(members)]
+    filters = known_filters(everything)
+    if filters:
+        found += [response_picture(filters), theorem_picture(dict(list(filters.items())[:THEOREMS]))]
+    return [*found, *gradient_pictures(everything), *weight_pictures(everything, products_by_model(everything))]
 
 
 def write_figures(runs: Sequence[Run], folder: Path, ending: str, *, level: float | None = None) -> list[Path]:
-    """Write every picture of the page to a file of its own, for papers: png, svg or pdf."""
-    tasks = by_task(comparable_runs(runs)[0], level)
-    if not tasks:
-        raise ValueError("figures need at least one run, got none")
-    everything = [run for members in tasks.values() for run in members]
+    """Write every picture to a file of its own, for papers: png, svg or pdf."""
     folder.mkdir(parents=True, exist_ok=True)
-    plots: list[Picture] = [*task_plots(tasks.values()), *sweep_plots(tasks.values()), *filter_plots(everything)]
-    plots += [
-        *theorem_plots(everything),
-        *gradient_plots(everything),
-        *weight_plots(everything, products_by_model(everything)),
-    ]
-    return [draw([plot], folder / f"{plot.name}.{ending}") for plot in plots]
+    return [draw([picture], folder / f"{picture.name}.{ending}") for picture in all_pictures(runs, level=level)]

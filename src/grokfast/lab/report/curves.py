@@ -2,117 +2,196 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from grokfast.lab.compare.seeds import Arm, make_arms
-from grokfast.lab.report.colours import MOST, number_arms, rank
-from grokfast.lab.report.pictures import NO_ARM, Panel, Plot, Series, picture_name
+from grokfast.lab.report.pictures import COLOURS, GREY, Picture, axis, line, note, picture_name, view
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import Row
+from grokfast.lab.tables import Arm, arms
 
-POINTS = 240  # of a curve in a page: about what a screen shows, few enough for a small file
-FAINT_POINTS = 60  # of one among many
-Curve = NDArray[np.float32]
+POINTS = 160  # of a curve in a page: about what a screen shows, few enough for a small file
+FAINT_POINTS = 50  # of one among many
+MOST = len(COLOURS)  # curves that can be told apart; the others are grey
+# The colours of the paper's arms, by name; those of different tasks are in different pictures.
+PAPER = {
+    "Baseline": 0,
+    "Grokfast-MA": 1,
+    "Grokfast-EMA": 2,
+    "Grokfast": 2,
+    "1-stage MA": 3,
+    "Baseline, decay of Grokfast": 3,
+    "2-stage MA": 4,
+    "Grokfast, decay of the baseline": 4,
+    "2-stage MA, slow only": 5,
+}
+OF_FILTER = {None: 0, "ma": 1, "ema": 2}  # the colour of a filter, if none of the paper's arms has it
+FIRST_FREE = 3  # the colours before it are kept for the three arms that everything is about
 
 
 class Band(NamedTuple):
     """A curve over steps: the median over seeds, the lowest and the highest."""
 
     steps: NDArray[np.int64]
-    middle: Curve
-    low: Curve
-    high: Curve
+    middle: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
 
 
-def task_plots(tasks: Iterable[Sequence[Run]]) -> list[Plot]:
-    """The curves of each task, from the runs of each."""
-    plots = [curves_plot(make_arms(runs), runs[0].task) for runs in tasks]
-    return [plot for plot in plots if plot.panels]
+# Pictures -------------------------------------------------------------------------------------------------------------
 
 
-def curves_plot(arms: Sequence[Arm], task: str) -> Plot:
-    """Accuracy and loss over steps; the loss alone where there is no accuracy."""
-    panels = [
-        Panel("steps", what, curve_series(arms, what), log_y=what == "loss", percent=what == "accuracy")
-        for what in ("accuracy", "loss")
-    ]
-    shown = [panel for panel in panels if panel.series]
-    what = " and ".join(panel.y for panel in shown)
-    return Plot(picture_name("curves", task), f"{task}: {what} over training steps", shown)
+def curves_picture(shown: Sequence[Arm], task: str) -> Picture | None:
+    """Accuracy and loss over steps; the loss alone if there is no accuracy; None without any evaluation.
+
+    Solid: validation with its band over seeds. Dashed: training. Beyond the arms that colours can tell apart, the
+    others are grey.
+    """
+    colours = arm_colours(shown)
+    known = [arm for arm in shown if colours[arm.key] != GREY]
+    others = [arm for arm in shown if colours[arm.key] == GREY]
+    views: list[dict[str, Any]] = []
+    measured: list[str] = []
+    names: dict[str, str] = {}
+    for what in ("accuracy", "loss"):
+        lines = faint_lines(others, what) + [one for arm in known for one in arm_lines(arm, what, colours[arm.key])]
+        if lines:
+            level = [arm.runs[0].level for arm in shown[:1] if arm.runs[0].measure == what]
+            scale = axis(what, percent=True, domain=[0, 1]) if what == "accuracy" else axis(what, log=True)
+            views.append(view(lines, axis("steps", log=True), scale, rules=level))
+            measured.append(what)
+            names |= {one["name"]: one["colour"] for one in sorted(lines, key=lambda one: one["style"] == "faint")}
+    if not views:
+        return None
+    title = f"{task}: {' and '.join(measured)} over training steps"
+    return Picture(picture_name("curves", task), title, views, names)
 
 
-def curve_series(arms: Sequence[Arm], what: str) -> list[Series]:
-    """Validation with its band, training dashed, and a mark at each crossing."""
-    numbers = number_arms(arms)
-    arms, others = select_groups(arms)
-    found = [line for arm in arms for line in arm_series(arm, what, numbers[arm.key])]
-    return faint_series(others, what) + found
-
-
-def arm_series(arm: Arm, what: str, number: int) -> list[Series]:
-    train, val, found = band(arm, f"train_{what}"), band(arm, f"val_{what}"), list[Series]()
+def arm_lines(arm: Arm, what: str, colour: str) -> list[dict[str, Any]]:
+    train, val, found = band(arm, f"train_{what}"), band(arm, f"val_{what}"), list[dict[str, Any]]()
     if train is not None:
-        found.append(Series(number, arm.title, train.steps, train.middle, "dashed", named=False, what="training"))
+        found.append(line(arm.title, train.steps, train.middle, colour, "dashed", what="training"))
     if val is not None:
-        named = what == "accuracy" or not has_accuracy(arm)
-        line = Series(number, arm.title, val.steps, val.middle, low=val.low, high=val.high, named=named)
-        found.append(line._replace(what="validation"))
-    marks = crossing_marks(arm, what)
-    if marks:
-        steps, values = zip(*marks, strict=True)
-        found.append(Series(number, arm.title, steps, values, "marks", named=False, what="validation"))
+        found.append(line(arm.title, val.steps, val.middle, colour, low=val.low, high=val.high, what="validation"))
     return found
 
 
-def has_accuracy(arm: Arm) -> bool:
-    return any(row.val_accuracy is not None for run in arm.runs for row in run.rows)
+def faint_lines(others: Sequence[Arm], what: str) -> list[dict[str, Any]]:
+    """Many curves in grey: they show where the crowd is, and take little space."""
+    bands = [found for arm in others if (found := band(arm, f"val_{what}", points=FAINT_POINTS)) is not None]
+    name = f"{len(bands)} others"
+    return [line(name, each.steps, each.middle, GREY, "faint", what="validation") for each in bands]
 
 
-def faint_series(arms: Sequence[Arm], what: str) -> list[Series]:
-    """Many curves as one line with gaps, in grey: they show where the crowd is, and take little space."""
-    bands = [found for arm in arms if (found := band(arm, f"val_{what}", points=FAINT_POINTS)) is not None]
-    if not bands:
-        return []
-    steps, values = (np.concatenate([[*b[i], np.nan] for b in bands]).astype(np.float32) for i in (0, 1))
-    named = what == "accuracy" or not any(map(has_accuracy, arms))
-    return [Series(NO_ARM, f"{len(bands)} others", steps, values, "faint", named=named, what="validation")]
+def labelled_curves(shown: Mapping[str, Arm], title: str = "") -> Picture:
+    """Validation curves of a few arms, each with its name and its median steps beside it instead of a legend.
+
+    Names are put left and right of the curves in turn, at different heights, the fastest first on the left.
+    """
+    ordered = sorted(shown.items(), key=lambda pair: pair[1].steps().order)
+    colours = arm_colours([arm for _, arm in ordered])
+    lines: list[dict[str, Any]] = []
+    notes: list[dict[str, Any]] = []
+    for place, (name, arm) in enumerate(ordered):
+        curve = band(arm, "val_accuracy")
+        if curve is None:
+            continue
+        colour = colours[arm.key]
+        lines.append(line(name, curve.steps, curve.middle, colour, low=curve.low, high=curve.high, what="validation"))
+        left = place == 0 or place == len(ordered) - 1
+        height = (0.75, 0.45, 0.6)[place % 3]
+        here = int(np.argmax(curve.middle >= height)) if (curve.middle >= height).any() else len(curve.steps) - 1
+        # A band is wider than the median: the words keep clear of it.
+        edge = curve.high if left else curve.low
+        clear = int(np.argmax(edge >= height)) if (edge >= height).any() else here
+        x = float(curve.steps[clear]) * (0.93 if left else 1.07)
+        words = f"{name}\n{arm.steps().median} steps"
+        notes.append(note(x, height, words, "right" if left else "left", colour=colour))
+    level = [arm.runs[0].level for arm in shown.values()][:1]
+    first = next(iter(shown.values())).runs[0]
+    drawn = view(
+        lines,
+        axis("training steps", log=True),
+        axis("validation accuracy", percent=True, domain=[0, 1]),
+        notes=notes,
+        rules=level,
+    )
+    return Picture("labelled", title or f"{first.task}: validation accuracy over training steps", [drawn])
 
 
-def crossing_marks(arm: Arm, what: str) -> list[tuple[int, float]]:
-    """Where each run first reached its level, on the curve of `what`."""
-    crossed = [(run.crossing().step, run.rows) for run in arm.runs]
-    values = [(row.step, getattr(row, f"val_{what}")) for step, rows in crossed for row in rows if row.step == step]
-    return [(step, value) for step, value in values if value is not None]
+# Colours --------------------------------------------------------------------------------------------------------------
 
 
-def select_groups(arms: Sequence[Arm]) -> tuple[list[Arm], list[Arm]]:
-    """The arms to show, baselines and the paper's arms first, then the fastest; and the others; in their order."""
-    kept = {arm.key for arm in sorted(arms, key=rank)[:MOST]}
-    return [arm for arm in arms if arm.key in kept], [arm for arm in arms if arm.key not in kept]
+def arm_colours(shown: Sequence[Arm]) -> dict[str, str]:
+    """A colour for each arm of one task, by its key: the paper's and baselines first, then the fastest, then grey."""
+    wanted: dict[str, int | None] = {}
+    for arm in sorted(
+        shown, key=lambda arm: (arm.paper is None, arm.settings["filter"] is not None, arm.steps().order)
+    ):
+        filter = arm.settings["filter"]
+        wanted[arm.key] = OF_FILTER.get(filter) if arm.paper is None else PAPER.get(arm.paper.name)
+    return assign(wanted)
+
+
+def name_colours(names: Sequence[str]) -> dict[str, str]:
+    """The same for the arms of a duel, by their names: `adamw+ema` has the colour of its filter.
+
+    >>> [COLOURS.index(colour) for colour in name_colours(["adamw", "adamw+ema", "muon", "muon+ema"]).values()]
+    [0, 2, 3, 4]
+    """
+    wanted: dict[str, int | None] = {}
+    for name in names:
+        _, *added = name.split("+")
+        wanted[name] = next((OF_FILTER[word] for word in added if word in OF_FILTER), None if added else 0)
+    return assign(wanted)
+
+
+def run_colours(runs: Sequence[Run]) -> dict[str, str]:
+    """The colours of the arms of all tasks, by experiment."""
+    tasks: dict[str, list[Run]] = {}
+    for run in runs:
+        tasks.setdefault(run.task, []).append(run)
+    return {key: colour for members in tasks.values() for key, colour in arm_colours(arms(members)).items()}
+
+
+def assign(wanted: Mapping[str, int | None]) -> dict[str, str]:
+    """Different colours: the first to want one gets it, the others get free ones, grey when none is left."""
+    found: dict[str, int] = {}
+    for key, number in wanted.items():
+        if number is not None and number not in found.values():
+            found[key] = number
+    order = [*range(FIRST_FREE, MOST), *range(FIRST_FREE)]
+    free = iter([number for number in order if number not in found.values()])
+    for key in wanted:
+        if key not in found:
+            found[key] = next(free, MOST)
+    return {key: COLOURS[found[key]] if found[key] < MOST else GREY for key in wanted}
+
+
+# Bands ----------------------------------------------------------------------------------------------------------------
 
 
 def band(arm: Arm, field: str, *, points: int = POINTS) -> Band | None:
-    """The curve of one field of the rows in at most `points` points; None where the runs do not have it.
+    """The curve of one field of the rows in at most `points` points; None if the runs do not have it.
 
     A run that stopped when it had reached its level keeps its last value, as early stopping would. One that is not
     finished has no value beyond its end.
     """
-    curves = [(run, *curve) for run in arm.runs if (curve := curve_of(run.rows, field)) is not None]
-    if not curves:
+    found = [(run, *curve) for run in arm.runs if (curve := curve_of(run.rows, field)) is not None]
+    if not found:
         return None
-    steps = np.unique(np.concatenate([steps for _, steps, _ in curves]))
-    ends = [y[-1] if run.status == "complete" and run.loop["until"] is not None else np.nan for run, _, y in curves]
-    table = np.stack([np.interp(steps, x, y, np.nan, end) for (_, x, y), end in zip(curves, ends, strict=True)])
-    known = ~np.isnan(table).all(0)
-    steps, table = steps[known], table[:, known]
-    middle, low, high = np.nanmedian(table, 0), np.nanmin(table, 0), np.nanmax(table, 0)
+    steps = np.unique(np.concatenate([steps for _, steps, _ in found]))
+    ends = [y[-1] if run.done and run.settings["until"] is not None else np.nan for run, _, y in found]
+    values = np.stack([np.interp(steps, x, y, np.nan, end) for (_, x, y), end in zip(found, ends, strict=True)])
+    known = ~np.isnan(values).all(0)
+    steps, values = steps[known], values[:, known]
+    middle, low, high = np.nanmedian(values, 0), np.nanmin(values, 0), np.nanmax(values, 0)
     reached = [step for run in arm.runs if (step := run.crossing().step) is not None]
     kept = thin(steps, middle, points, always=np.searchsorted(steps, reached).clip(0, len(steps) - 1))
-    return Band(steps[kept], *(part[kept].astype(np.float32) for part in (middle, low, high)))
+    return Band(steps[kept], middle[kept], low[kept], high[kept])
 
 
 def curve_of(rows: Sequence[Row], field: str) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:

@@ -49,9 +49,7 @@ Line = Mapping[str, Any]  # a row of a .csv by column
 
 def read_tables(folder: Path) -> list[Run]:
     """The runs of a folder of tables, by name; RunError names a file that does not fit its digest."""
-    import polars as pl
-
-    curves = pl.read_parquet(io.BytesIO(read_checked(folder / CURVES))).partition_by("name", as_dict=True)
+    curves = read_parquet(folder / CURVES).partition_by("name", as_dict=True)
     derived = read_derived(folder)
     found: list[Run] = []
     for line in read_csv(folder / RUNS):
@@ -80,6 +78,13 @@ def read_csv(path: Path) -> list[dict[str, Any]]:
     return [
         {key: from_cell(cell) for key, cell in line.items() if cell != ""} for line in csv.DictReader(io.StringIO(text))
     ]
+
+
+def read_parquet(path: Path) -> pl.DataFrame:
+    """A checked .parquet."""
+    import polars as pl
+
+    return pl.read_parquet(io.BytesIO(read_checked(path)))
 
 
 def from_cell(cell: str) -> Any:
@@ -120,15 +125,12 @@ def to_row(line: Line) -> Row:
 
 def read_derived(folder: Path) -> dict[str, dict[str, Any]]:
     """The derived tables of each run, by its name: "weights" and "spectra"."""
-    import polars as pl
-
     found: dict[str, dict[str, Any]] = {}
     if (folder / WEIGHTS).exists():
         for name, lines in itertools.groupby(read_csv(folder / WEIGHTS), key=lambda line: line["name"]):
             found.setdefault(name, {})["weights"] = weights_of(list(lines))
     if (folder / SPECTRA).exists():
-        frames = [pl.read_parquet(io.BytesIO(read_checked(folder / file))) for file in (SPECTRA, GAINS)]
-        phases, gains = (frame.partition_by("name", as_dict=True) for frame in frames)
+        phases, gains = (read_parquet(folder / file).partition_by("name", as_dict=True) for file in (SPECTRA, GAINS))
         for (name,), part in phases.items():
             found.setdefault(name, {})["spectra"] = {"phases": phases_of(part), "gain": gain_of(gains[name,])}
     return found

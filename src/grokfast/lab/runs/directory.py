@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from grokfast.lab.own_code import closest
 from grokfast.lab.runs.files import parse_json, read_json, sha256, to_json_bytes
 from grokfast.lab.runs.metrics import Kind, Row, crossings, reaches, row_from_plain
-from grokfast.lab.stats import Crossing, held_crossing
+from grokfast.lab.stats import HOLD, Crossing, held_crossing
 
 if TYPE_CHECKING:
     import torch
@@ -240,7 +240,8 @@ class Run:
         """Where the run crosses its level, up to its last evaluation."""
         rows = self.rows
         if self._crossings is None or self._crossings[0] != len(rows):
-            self._crossings = len(rows), crossings(rows, self.level, self.measure)
+            hold = self.settings["hold"] or HOLD
+            self._crossings = len(rows), crossings(rows, self.level, self.measure, hold)
         return self._crossings[1][kind]
 
     @property

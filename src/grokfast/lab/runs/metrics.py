@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from grokfast.lab.stats import Crossing, first_crossing, held_crossing, stable_crossing
+from grokfast.lab.stats import HOLD, Crossing, first_crossing, held_crossing, stable_crossing
 
 if TYPE_CHECKING:
     from grokfast.lab.tasks.base import Measure
@@ -60,7 +60,7 @@ def best(rows: Sequence[Row], measure: Measure) -> Best | None:
     return min(found, key=lambda best: (sign * best.value, best.step), default=None)
 
 
-def crossings(rows: Sequence[Row], level: float, measure: Measure) -> dict[Kind, Crossing]:
+def crossings(rows: Sequence[Row], level: float, measure: Measure, hold: int = HOLD) -> dict[Kind, Crossing]:
     """Crossings of a level by the validation curve, and the first one by the training curve."""
     steps, reached = [row.step for row in rows], reaches(rows, level, measure)
     if measure == "loss":
@@ -69,7 +69,7 @@ def crossings(rows: Sequence[Row], level: float, measure: Measure) -> dict[Kind,
         learnt = [row.train_accuracy is not None and row.train_accuracy >= level for row in rows]
     return {
         "first": first_crossing(steps, reached),
-        "held": held_crossing(steps, reached),
+        "held": held_crossing(steps, reached, hold),
         "stable": stable_crossing(steps, reached),
         "train": first_crossing(steps, learnt),
     }

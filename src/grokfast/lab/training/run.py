@@ -102,13 +102,13 @@ def make_task(settings: Settings) -> Task:
 def rehearse(settings: Settings, task: Task) -> Any:
     """Try everything that a run needs once and throw it away, before there is a run; gives what identifies its data.
 
-    A task of the user's own is built twice more: what it promises is tried, and both must have the same data.
+    A task of the user's own is built three times more: what it promises is tried, and both must have the same data.
     """
     data, model = task.data, task.model
     if is_own_code(settings["task"]):
         tried = make_task(settings)
-        seen = probe(tried)
-        check_contract(tried)
+        check_contract(tried)  # first: what it promises is what the probes rely on
+        seen = probe(make_task(settings))
         check_same_probe(task, seen, probe(make_task(settings)), "a seed that decides everything random")
         data, model = seen if data is None else data, tried.model
     rehearse_step(settings, model)

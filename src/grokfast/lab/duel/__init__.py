@@ -1,1 +1,0 @@
-"""Does it help? Arms that are tuned alike, then compared on fresh seeds. Needs `pip install "grokfast[rivals]"`."""

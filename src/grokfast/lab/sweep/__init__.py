@@ -1,1 +1,0 @@
-"""Many runs: settings from grids or a search, each with every seed. Needs `pip install "grokfast[sweep]"`."""
