@@ -6,8 +6,7 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False  # typing alone would take ten times as long to import as this file
 
 if TYPE_CHECKING:
     from grokfast.binding.attach import attach
@@ -54,6 +53,8 @@ if not TYPE_CHECKING:  # else every misspelt name would have a type
     def __getattr__(name):
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import importlib
+
         home = importlib.import_module(f"{__name__}.{_HOMES.get(name, 'filters')}")
         globals()[name] = value = getattr(home, name)
         return value

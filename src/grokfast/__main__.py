@@ -3,8 +3,8 @@
 A script that imports grokfast is not touched by any of this.
 """
 
+import _signal as signal  # type: ignore[import-not-found]  # the module signal takes longer than all the rest up to here
 import os
-import signal
 import sys
 
 # Until a command runs there is nothing to save: Ctrl-C ends the process at once, without a traceback.
@@ -14,14 +14,12 @@ if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
 
 def main() -> int:
     """Run the command that was typed."""
-    # Threads that wait for work sleep instead of spinning: two runs at once would take each other's cores.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    # Threads that wait for work sleep instead of spinning: else two runs at once take each other's cores.
+    if not any(name in os.environ for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")):
+        os.environ["OMP_WAIT_POLICY"] = "passive"  # libgomp and libomp both read it, once, when torch is loaded
     from grokfast.lab.commands import cli
 
-    code = cli.main()
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    return code
+    return cli.main()
 
 
 if __name__ == "__main__":

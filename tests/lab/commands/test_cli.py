@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -121,6 +122,51 @@ def test_ctrl_c_gives_exit_code_130(call: Call, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("grokfast.lab.commands.runs.load_runs", interrupted)
     assert call("runs") == (130, "", "")
+
+
+# The process ----------------------------------------------------------------------------------------------------------
+
+
+def start_process(script: str, **environment: str) -> list[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "KMP_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env={**kept, **environment}, check=True
+    )
+    return done.stdout.split()
+
+
+def test_ctrl_c_before_a_command_runs_ends_the_process_without_a_traceback() -> None:
+    script = (
+        "import sys, grokfast.__main__\n"
+        "print('typing' in sys.modules, 'signal' in sys.modules)\n"  # these take long to import
+        "import signal; print(signal.getsignal(signal.SIGINT) is signal.SIG_DFL)\n"
+        "from grokfast.lab.commands import cli, runs\n"
+        "runs.run = lambda args: print(signal.getsignal(signal.SIGINT) is signal.default_int_handler) or 0\n"
+        "cli.main(['runs'])\n"
+    )
+    assert start_process(script) == ["False", "False", "True", "True"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active"), ({"GOMP_SPINCOUNT": "9"}, "None")],
+)
+def test_threads_of_the_command_line_wait_passively_unless_the_user_says_otherwise(
+    environment: dict[str, str], expected: str
+) -> None:
+    script = (
+        "import os, sys; from grokfast.lab.commands import cli; from grokfast.__main__ import main\n"
+        "cli.main = lambda: print(os.environ.get('OMP_WAIT_POLICY'), 'torch' in sys.modules) or 0\nmain()\n"
+    )
+    assert start_process(script, **environment) == [expected, "False"]
+
+
+def test_the_library_leaves_signals_and_threads_alone() -> None:
+    script = (
+        "import os, signal, grokfast; from grokfast import lab; lab.train; grokfast.EMA\n"
+        "print(os.environ.get('OMP_WAIT_POLICY'), signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    )
+    assert start_process(script) == ["None", "True"]
 
 
 def test_a_full_disk_gives_one_line_and_leaves_earlier_files(tmp_path: Path, call: Call) -> None:

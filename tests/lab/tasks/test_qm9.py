@@ -43,7 +43,7 @@ def small(**changes: Any) -> Qm9Config:
     return Qm9Config(**{"molecules": 13, "width": 6, "out_width": 5, "batch_size": 4, **changes})
 
 
-def read(data_dir: Path, count: int = 13, target: str = "alpha") -> Graphs:
+def read(data_dir: Path | None, count: int = 13, target: str = "alpha") -> Graphs:
     return read_molecules(data_dir, count=count, target=target)
 
 
@@ -167,6 +167,7 @@ def write_package(root: Path, coordinates: Callable[[Any], Any] = lambda molecul
 
 def use_package(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(root / "packages"))
+    monkeypatch.setenv("GROKFAST_DATA", str(root / "empty"))
     monkeypatch.delitem(sys.modules, "qm9pack", raising=False)
 
 
@@ -197,7 +198,14 @@ def test_the_package_gives_the_graphs_of_the_files(
 ) -> None:
     root = write_package(tmp_path, numbering)
     use_package(root, monkeypatch)
-    assert same(read(root / "empty", count), read(root / "files", count))
+    assert same(read(None, count), read(root / "files", count))
+
+
+def test_a_named_directory_without_the_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = write_package(tmp_path)
+    use_package(root, monkeypatch)
+    with pytest.raises(DataError, match=r"missing data: put gdb9.sdf .* or give no --data-dir to use the package"):
+        read(root / "empty")
 
 
 @pytest.mark.parametrize("damage", ["none", "far apart"])
@@ -210,7 +218,7 @@ def test_whatever_the_numbering_the_package_gives_molecules_that_the_model_sees_
         monkeypatch.setattr(
             "grokfast.lab.tasks.qm9.qm9pack.measure_distances", lambda places: 9 + abs(places @ places.T)
         )
-    mine, theirs = (Qm9Task(small(molecules=14), data_dir=root / name) for name in ("empty", "files"))
+    mine, theirs = (Qm9Task(small(molecules=14), data_dir=place) for place in (None, root / "files"))
     with torch.no_grad():
         outputs = [task.model(task.gather(torch.arange(14))) for task in (mine, theirs)]
     torch.testing.assert_close(*outputs)
@@ -230,7 +238,7 @@ def test_damaged_packages_are_refused_by_row(tmp_path: Path, monkeypatch: pytest
     ):
         path.write_text(whole.replace(old, new, 1))
         with pytest.raises(DataError, match=message):
-            read(root / "empty")
+            read(None)
 
 
 # Damaged files ------------------------------------------------------------------------------------------------------
@@ -313,8 +321,9 @@ def test_a_damaged_list_of_uncharacterized_molecules_is_refused(data_dir: Path) 
 
 def test_nothing_at_all_is_one_line_with_both_remedies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setenv("GROKFAST_DATA", str(tmp_path))
     with pytest.raises(DataError, match=r'put gdb9.sdf and gdb9.sdf.csv into .*qm9, or pip install "grokfast\[qm9\]"'):
-        read(tmp_path)
+        read(None)
 
 
 @pytest.mark.parametrize("package", ["rdkit", "torch_geometric.nn"])
@@ -479,8 +488,12 @@ def test_the_first_hundred_are_pytorch_geometric_s(tmp_path: Path) -> None:
 
 @real_data
 @real_package
-def test_the_first_thousand_of_the_package_are_those_of_the_files(tmp_path: Path) -> None:
-    assert same(read_molecules(tmp_path, count=1000, target="alpha"), read_molecules(None, count=1000, target="alpha"))
+def test_the_first_thousand_of_the_package_are_those_of_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = read_molecules(None, count=1000, target="alpha")
+    monkeypatch.setenv("GROKFAST_DATA", str(tmp_path))
+    assert same(read_molecules(None, count=1000, target="alpha"), files)
 
 
 @real_data

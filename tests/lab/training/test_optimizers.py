@@ -83,6 +83,25 @@ def test_a_decay_that_a_class_does_not_take_is_refused(tmp_path: Path) -> None:
         built(optimizer=name, weight_decay=0.1)
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("torch.optim:SparseAdam", "does not support dense gradients"),
+        ("torch.optim:LBFGS", "closure"),
+        ("pytorch_optimizer:LOMO", "LOMO"),
+    ],
+)
+def test_an_optimizer_that_cannot_step_is_refused_in_one_line_before_there_is_a_run(
+    name: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "modmul", *TINY_FLAGS, "--optimizer", name, "--runs-dir", str(tmp_path / "runs")]
+    assert main([*words, "--weight-decay", "0"]) == 1
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
 def test_flags_reach_the_class_and_the_command_of_the_run_repeats_it(tmp_path: Path) -> None:
     words = ["--optimizer", "pytorch_optimizer:AdEMAMix", "--betas", "0.9", "0.99", "0.999", "--steps", "4"]
     words += ["--optimizer-option", "alpha=3", "--optimizer-option", "weight_decouple=True"]

@@ -11,6 +11,7 @@ from tiny import TINY, comparable, tiny
 import grokfast
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import Row
+from grokfast.lab.runs.recording import load_snapshots
 from grokfast.lab.settings import optim_of
 from grokfast.lab.tasks.modular.task import ModularTask
 from grokfast.lab.training.loop import Watcher, evaluation_steps
@@ -116,6 +117,47 @@ def test_until_stops_at_the_level_and_extra_steps_continue(runs_dir: Path) -> No
     assert run.summary["crossings"]["first"]["step"] == reached.step
     longer = finish(runs_dir, **options, extra_steps=6)
     assert longer.rows[-1].step >= reached.step + 6
+
+
+def test_hold_goes_on_until_the_level_was_held(runs_dir: Path) -> None:
+    options: dict[str, Any] = {"steps": 3000, "lr": 1e-2, "until": 0.2, "eval_every": 3}
+    first = finish(runs_dir, **options)
+    held = finish(runs_dir, **options, hold=4)
+    reached = [row.val_accuracy is not None and row.val_accuracy >= 0.2 for row in held.rows]
+    assert all(reached[-5:])
+    assert not any(all(reached[i : i + 5]) for i in range(len(reached) - 5))
+    assert held.rows[-1].step >= first.rows[-1].step + 4 * 3
+    assert held.stopped_at_level
+
+
+def test_an_average_is_evaluated_and_kept_but_not_trained(runs_dir: Path) -> None:
+    options: dict[str, Any] = {"steps": 12, "eval_every": 1, "lr": 1e-2, "snapshots": 3, "warmup_steps": 0}
+    plain, averaged = finish(runs_dir, **options), finish(runs_dir, **options, average=0.75)
+    assert [row.train_loss for row in plain.rows] == [row.train_loss for row in averaged.rows]
+    expected: dict[str, torch.Tensor] = {}
+    task = ModularTask(TINY, seed=0, device="cpu")
+    (optimizer,) = make_optimizers(task.model, optim_of(plain.settings))
+    for _ in range(12):
+        task.loss(task.next_batch())[0].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        for name, value in task.model.state_dict().items():
+            expected[name] = value.clone() if name not in expected else 0.75 * expected[name] + 0.25 * value
+    kept = averaged.weights()
+    assert all(torch.allclose(kept[name], value, atol=1e-6) for name, value in expected.items())
+    assert not all(torch.equal(kept[name], value) for name, value in plain.weights().items())
+    assert all(torch.equal(kept[name], value) for name, value in dict(load_snapshots(averaged))[12].items())
+
+
+def test_an_average_resumes_bit_for_bit(tmp_path: Path) -> None:
+    settings = tiny(average=0.9, filter="ema", snapshots=2, eval_every=7)
+    whole = train(settings, tmp_path / "whole")
+    for looks in (4, 11):
+        run = train(settings, tmp_path / "parts", Watcher(interrupted=StopAt(looks)))
+        assert not run.done
+    run = train(settings, tmp_path / "parts")
+    assert comparable(run.rows) == comparable(whole.rows)
+    assert all(torch.equal(p, q) for p, q in zip(run.weights().values(), whole.weights().values(), strict=True))
 
 
 def test_samples_count_every_example_once_per_epoch(runs_dir: Path) -> None:

@@ -41,6 +41,7 @@ class Graphs(NamedTuple):
 def read_molecules(data_dir: DataDir, *, count: int, target: str) -> Graphs:
     """The first molecules of QM9, from the files of the data directory or else from the package qm9pack.
 
+    A directory that the user named must have the files: the package would be other data than was asked for.
     The rest of the file is not parsed. Ten thousand take about a second, so nothing is cached.
     """
     chem, base = import_rdkit()
@@ -49,11 +50,12 @@ def read_molecules(data_dir: DataDir, *, count: int, target: str) -> Graphs:
     with base.BlockLogs():  # A molecule that cannot be read is named in our error.
         if any(list_files(root / folder, pattern) for folder in FOLDERS for pattern in SDF + CSV):
             where, molecules = open_files(chem, data_dir, target)
-        elif package is not None and package.submodule_search_locations:
+        elif data_dir is None and package is not None and package.submodule_search_locations:
             where = Path(package.submodule_search_locations[0]) / "data"
             molecules = read_package(chem, where, target)
         else:
-            raise DataError(f"missing data: put gdb9.sdf and gdb9.sdf.csv into {root / FOLDERS[0]}, or {INSTALL}")
+            otherwise = INSTALL if data_dir is None else "give no --data-dir to use the package qm9pack"
+            raise DataError(f"missing data: put gdb9.sdf and gdb9.sdf.csv into {root / FOLDERS[0]}, or {otherwise}")
         taken = list(islice(molecules, count))
     if len(taken) < count:
         raise DataError(f"{where} must hold {count:,} molecules, got {len(taken):,}")
