@@ -4,7 +4,7 @@ import copy
 import gc
 import math
 import weakref
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -253,7 +253,7 @@ def test_deep_copy_keeps_the_filter(filter: Filter) -> None:
     optimizer = torch.optim.AdamW(params, lr=0.1)
     grokfast.attach(optimizer, filter, params=params[:1], start=2)
     signal = [make_signal(10, *p.shape, seed=i) for i, p in enumerate(params)]
-    twin = copy.deepcopy(optimizer)  # also before the first step
+    twin: Any = copy.deepcopy(optimizer)  # also before the first step
     for t in range(10):
         if t == 5:
             twin, copies = copy.deepcopy([optimizer, params])
