@@ -94,9 +94,9 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def assert_same(net: nn.Module, expected: nn.Module) -> None:
+def assert_same(net: nn.Module, expected: nn.Module, atol: float = 1e-9) -> None:
     for p, q in zip(net.parameters(), expected.parameters(), strict=True):
-        torch.testing.assert_close(whole(p.detach()), q.detach(), rtol=0, atol=1e-9)
+        torch.testing.assert_close(whole(p.detach()), q.detach(), rtol=0, atol=atol)
 
 
 def adamw(net: nn.Module, filter: grokfast.Filter, **options: Any) -> tuple[Optimizer, grokfast.Attachment]:
@@ -228,7 +228,7 @@ def clipping_before_and_after_the_filter_equals_one_process() -> None:
                 assert handle.step == 8
                 norm = whole(nn.utils.get_total_norm([p.grad for p in model.parameters()]))  # type: ignore
                 assert float(norm) <= 0.3 + 1e-6 if apply_first else float(norm) > 0.35
-            assert_same(net, alone)
+            assert_same(net, alone, atol=1e-6)  # torch 2.8 rounds the factor by which it clips DTensors
 
 
 def inf_on_one_rank_is_skipped_by_all() -> None:
