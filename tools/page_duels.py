@@ -187,9 +187,13 @@ def value_text(value: Any) -> str:
 # What templates say of a duel ------------------------------------------------------------------------------------
 
 
-def word(duel: Duel) -> str:
+def judged(duel: Duel) -> stats.Verdict:
     """The verdict on the first challenger."""
-    return judge(duel.challengers[0], duel.reference).word
+    return judge(duel.challengers[0], duel.reference)
+
+
+def word(duel: Duel) -> str:
+    return judged(duel).word
 
 
 def same_settings(duel: Duel) -> str:

@@ -23,6 +23,7 @@ import page_tables as tables
 from jinja2 import nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
+from page_addition import Addition, answer_row
 from page_tables import markdown
 
 from grokfast.lab import paper, stats
@@ -33,15 +34,12 @@ from grokfast.lab.tables import Arm, arms, by_task, steps_of
 
 ROOT = Path(__file__).parents[1]
 TEMPLATES, FIGURES = ROOT / "docs" / "templates", "docs/figures"
-PAGES = {  # by template; the README holds more than its answer, which is between two marks
-    "results": "docs/results.md",
-    "verdicts": "docs/verdicts.md",
-    "leaderboard": "docs/leaderboard.md",
+PAGES = {  # by template
     "readme": "README.md",
+    **{name: f"docs/{name}.md" for name in ("use", "results", "verdicts", "leaderboard", "paper")},
 }
 DEMO = "src/grokfast/lab/report/evidence.json"  # what the demo shows of our runs
 WIDTH = 120  # of a line of prose
-MARKS = "<!-- results -->", "<!-- end of results -->"
 
 
 # Templates ----------------------------------------------------------------------------------------------------------
@@ -104,15 +102,6 @@ def fill(text: str, indent: str) -> str:
     return lines + ("\n" if text.endswith("\n") else "")
 
 
-def put_between(text: str, block: str) -> str:
-    """A page with this block where its two marks are."""
-    before, opening, rest = text.partition(MARKS[0])
-    _, closing, after = rest.partition(MARKS[1])
-    if not closing:
-        raise ValueError(f"README.md must hold {MARKS[0]} and after it {MARKS[1]}")
-    return f"{before}{opening}\n{block.strip()}\n{closing}{after}"
-
-
 # What templates can say ---------------------------------------------------------------------------------------------
 
 
@@ -167,6 +156,19 @@ def share_on_axes(*found: Arm) -> str:
     shares = [tables.distances_of(run).share_on_axes for arm in found for run in arm.runs]
     known = [share for share in shares if share is not None]
     return " to ".join(dict.fromkeys(f"{share:.0%}" for share in (min(known), max(known))))
+
+
+def delay(arm: Arm) -> str:
+    """How many times as late as the training accuracy the validation accuracy first reaches the target, over seeds."""
+    pairs = [(run.crossing().step, run.crossing("train").step) for run in arm.runs]
+    ratios = sorted(late / early for late, early in pairs if late and early)
+    return f"{ratios[0]:.0f} to {ratios[-1]:.0f}"
+
+
+def peak(arm: Arm) -> str:
+    """The largest validation loss of each run, over seeds."""
+    peaks = sorted(max(row.val_loss for row in run.rows) for run in arm.runs)
+    return f"{peaks[0]:.1f} to {peaks[-1]:.1f}"
 
 
 def steps_of_seed(arm: Arm, seed: int) -> float:
@@ -229,6 +231,33 @@ class Evidence:
         """A picture by name; it is drawn when the page is written."""
         self.drawn.add(name)
         return f"![{name}](figures/{name}.svg)"
+
+    @functools.cached_property
+    def _addition(self) -> Addition:
+        return Addition(self.folder)
+
+    def small_task(self) -> Addition:
+        return self._addition
+
+    def answer_rows(self) -> list[list[str]]:
+        """The README's table: the paper's settings, tuned settings, a decay that is too small and one that is right."""
+        small, published, tuned, parity = (
+            self._addition,
+            *map(self.duel, ("modmul-paper", "modmul-tuned", "parity-tuned")),
+        )
+        once, first, held = "each tuned once", "first reached", "held"
+        return [
+            answer_row("modular multiplication", "the paper's", page_duels.judged(published), f"{first}, 10 seeds"),
+            answer_row("modular multiplication", f"tuned, {once}", page_duels.judged(tuned), f"{first}, 50 seeds"),
+            answer_row("sparse parity", f"tuned, {once}", page_duels.judged(parity), f"{first}, 50 seeds"),
+            answer_row(
+                "modular addition", "weight decay 0.1, too small", small.compare("late EMA", 0.1), f"{held}, 10 seeds"
+            ),
+            answer_row(
+                "modular addition", "weight decay 3, right", small.compare("late EMA", 3.0), f"{held}, 10 seeds"
+            ),
+            answer_row("modular addition", "tuned 20 times", small.duel("tuned", "adamw+ema"), f"{held}, 20 x 5 seeds"),
+        ]
 
     # Tables -----------------------------------------------------------------------------------------------------------
 
@@ -307,11 +336,26 @@ class Evidence:
 def functions_of(evidence: Evidence) -> dict[str, Any]:
     """Everything that a template can call."""
     methods = [name for name in dir(Evidence) if not name.startswith("_") and callable(getattr(Evidence, name))]
-    texts = [taken, steps, times, verdict, held, best, distance, share_on_axes, steps_of_seed, without_filter]
+    texts = [
+        taken,
+        steps,
+        times,
+        delay,
+        peak,
+        verdict,
+        held,
+        best,
+        distance,
+        share_on_axes,
+        steps_of_seed,
+        without_filter,
+    ]
     texts += [tables.missing_text, entry_command, *page_duels.TEXTS]
     found: dict[str, Any] = {name: getattr(evidence, name) for name in methods}
     return (
-        found | {text.__name__: text for text in texts} | {"reported_table": lambda: markdown(tables.reported_rows())}
+        found
+        | {text.__name__: text for text in texts}
+        | {"reported_table": lambda: markdown(tables.reported_rows()), "table": markdown}
     )
 
 
@@ -325,7 +369,7 @@ def write_pages(pages: Sequence[str], root: Path) -> list[Path]:
     written: list[Path] = []
     for page, text in texts.items():
         path = root / PAGES[page]
-        path.write_text(put_between(path.read_text(encoding="utf-8"), text) if page == "readme" else text)
+        path.write_text(text, encoding="utf-8")
         written.append(path)
     if evidence.drawn or "readme" in pages:
         written += write_pictures(evidence, root, answer="readme" in pages)
