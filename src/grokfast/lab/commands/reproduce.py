@@ -198,7 +198,7 @@ def results(names: list[str], runs: list[Run], out: Path) -> Iterator[Table | st
     from grokfast.lab.report import write_report
     from grokfast.lab.report.curves import PAPER
     from grokfast.lab.report.depth import response_picture, theorem_picture
-    from grokfast.lab.report.pictures import COLOURS, draw
+    from grokfast.lab.report.pictures import COLOURS, write_picture
     from grokfast.lab.report.rows import arm_rows
     from grokfast.lab.tables import arms, by_task
 
@@ -209,7 +209,7 @@ def results(names: list[str], runs: list[Run], out: Path) -> Iterator[Table | st
         yield from map(response_table, filters)
         path = out.with_name("filters.png")
         path.parent.mkdir(parents=True, exist_ok=True)
-        yield f"written: {draw([response_picture(filters), theorem_picture(filters)], path)}"
+        yield f"written: {write_picture([response_picture(filters), theorem_picture(filters)], path)}"
     for task, members in by_task(runs).items():
         headings, *rows = arm_rows(arms(members))
         table = make_table(headings, rows, right=headings[1:], whole=headings[1:])
