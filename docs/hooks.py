@@ -8,9 +8,13 @@ from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.nav import Link, Navigation
 from mkdocs.structure.pages import Page
 
+from grokfast import playground
+
 ROOT = Path(__file__).parents[1]
+PLAYGROUND = "src/grokfast/playground/index.html"
 SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
 # Files of the repository, and the pages that the site makes of them. Files below docs/ keep their place.
 PAGES = {
@@ -18,6 +22,7 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "examples": "examples/index.md",
+    PLAYGROUND: "playground.html",
     **{f"examples/{script.name}": f"examples/{script.stem}.md" for script in SCRIPTS},
 }
 SOURCES = {page: source for source, page in PAGES.items()}
@@ -35,11 +40,19 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
+    """Add the playground, which is no page of Markdown, behind the first page."""
+    nav.items.insert(1, Link("Playground", PAGES[PLAYGROUND]))
+    return nav
+
+
 def page_of(source: str) -> str:
-    """A file of the repository as Markdown."""
+    """A file of the repository as Markdown; the playground as it is."""
     if source == "examples":
         lines = [f"- [{script.name}](examples/{script.name}): {opening(script)}" for script in SCRIPTS]
         return "\n".join(["# Examples", "", "Short scripts to copy. The tests run each of them.", "", *lines])
+    if source == PLAYGROUND:
+        return playground.page(home="index.html")
     text = (ROOT / source).read_text()
     return text if source.endswith(".md") else f"# {posixpath.basename(source)}\n\n```python\n{text}```\n"
 

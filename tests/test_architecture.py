@@ -46,11 +46,18 @@ MAY_IMPORT = {
     "filters": {"checks", "filters"},
     "functional": {"binding/gradients", "filters"},
     "optax": {"checks", "optax"},
+    "playground": set(),
     "stages": set(),
 }
-MAY_NEED = {"__init__": set(), "checks": set(), "stages": set(), "optax": {"jax", "optax"}}  # the rest: torch
+MAY_NEED = {
+    "__init__": set(),
+    "checks": set(),
+    "playground": set(),
+    "stages": set(),
+    "optax": {"jax", "optax"},
+}  # the rest: torch
 ON_PUBLIC_NAMES = ("integrations", "lab")
-PUBLIC = {*grokfast.__all__, "__version__"}
+PUBLIC = {*grokfast.__all__, "__version__", "playground/write_page"}
 
 
 def is_within(name: str, room: str) -> bool:

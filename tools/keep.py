@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from grokfast.lab.analysis.paths import find_base, weight_table
 from grokfast.lab.analysis.spectrum import SHORTEST, spectrum_table
+from grokfast.lab.analysis.trajectory import find_base, weight_table
 from grokfast.lab.analysis.weights import has_weights
 from grokfast.lab.runs.archive import (
     RUNS,

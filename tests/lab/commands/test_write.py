@@ -97,6 +97,8 @@ def test_demo_leaves_a_page_and_a_picture_and_resumes_by_itself(call: Call, tmp_
     assert "Grokfast-EMA, seed 0" in page
     assert "http://" not in page.split("<script")[0]
     assert (out.parent / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert '<a href="playground.html">' in page
+    assert "<html" in (out.parent / "playground.html").read_text()
     stamps = [path.stat().st_mtime_ns for path in sorted((tmp_path / "runs").glob("*/summary.json"))]
     assert call(*words)[0] == 0
     assert [path.stat().st_mtime_ns for path in sorted((tmp_path / "runs").glob("*/summary.json"))] == stamps

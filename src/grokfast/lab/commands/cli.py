@@ -19,6 +19,7 @@ from grokfast.lab.runs.directory import RunError
 # A new command is a file in this folder and a line in this list.
 COMMANDS = {
     "demo": "see grokking, with and without the filter, in about two minutes",
+    "playground": "write a page in which two networks race in your browser, with and without the filter",
     "train": "train one run of a task, or continue it",
     "sweep": "train many settings of a task, by grid or by search",
     "duel": "tune several optimizers and filters alike, then say which is better",

@@ -11,6 +11,7 @@ from grokfast.lab.report import write_demo
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.settings import name_of
 from grokfast.lab.tables import steps_of
+from grokfast.playground import write_page
 
 HEADINGS = ("run", "steps to 95%", "between evaluations", "paper")
 
@@ -26,7 +27,9 @@ def run(args: argparse.Namespace) -> int:
     runs = [
         train_next(settings, args.runs_dir, name_of(settings), args) for settings in demo_settings(quick=args.quick)
     ]
-    page, picture = write_demo(runs, args.out)
+    playground = args.out.with_name("playground.html")
+    page, picture = write_demo(runs, args.out, playground=playground.name)
+    write_page(playground)
     table = make_table(HEADINGS, map(line_of, runs), right=HEADINGS[1:])
     show(table, f"Open {page} (its picture is also in {picture}).")
     return 0

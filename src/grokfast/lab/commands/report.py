@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from grokfast.lab.commands.common import (
     add_chosen_runs,
@@ -15,11 +13,6 @@ from grokfast.lab.commands.common import (
     complain,
     read_folder,
 )
-
-if TYPE_CHECKING:
-    from grokfast.lab.search.duel import Outcome
-
-DUEL = "verdicts.json"  # in the folder of a duel; search/duel.py is imported for such a folder only
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -33,10 +26,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from grokfast.lab.report import showable_runs, write_figures, write_report  # they need torch, a help text does not
+    from grokfast.lab.search.duel import FILE, load_outcome
 
     if args.format is not None and args.figures is None:
         raise ValueError(f"--format needs --figures, got {args.format} without it")
-    folders = [Path(name) for name in args.names if (Path(name) / DUEL).is_file()]
+    folders = [Path(name) for name in args.names if (Path(name) / FILE).is_file()]
     args.names = [str(Path(name) / "runs") if Path(name) in folders else name for name in args.names]
     runs, lost = showable_runs(chosen_runs(args))
     for line in lost:
@@ -47,14 +41,6 @@ def run(args: argparse.Namespace) -> int:
         for path in write_figures(runs, args.figures, args.format or "png", level=args.level):
             print(f"written: {path}")
     else:
-        page = write_report(runs, args.out, unreadable=lost, level=args.level, duels=load_duels(folders))
+        page = write_report(runs, args.out, unreadable=lost, level=args.level, duels=list(map(load_outcome, folders)))
         print(f"written: {page}")
     return int(bool(lost))
-
-
-def load_duels(folders: Sequence[Path]) -> list[Outcome]:
-    if not folders:
-        return []
-    from grokfast.lab.search.duel import load_outcome
-
-    return [load_outcome(folder) for folder in folders]

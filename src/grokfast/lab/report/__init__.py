@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from grokfast.lab.analysis.weights import products_by_model
 from grokfast.lab.report.curves import curves_picture
@@ -18,14 +17,12 @@ from grokfast.lab.report.depth import (
 )
 from grokfast.lab.report.page import page, report_values
 from grokfast.lab.report.page import showable_runs as showable_runs
-from grokfast.lab.report.pictures import Picture, draw
+from grokfast.lab.report.pictures import Picture, write_picture
 from grokfast.lab.report.sweeps import sweep_pictures
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.files import write_atomically
+from grokfast.lab.search.duel import Outcome
 from grokfast.lab.tables import arms, by_task
-
-if TYPE_CHECKING:
-    from grokfast.lab.search.duel import Outcome
 
 THEOREMS = 3  # filters in the picture of the theorem: each takes a second, by training; no run changes it
 
@@ -61,7 +58,9 @@ def write_demo(runs: Sequence[Run], out: Path, *, playground: str | None = None)
     values = {**report_values(by_task(runs)), "story": story, "playground": playground}
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(out, page("demo.html.j2", "Grokfast: the demo", values).encode())
-    return out, draw([story["picture"]], out.with_name("curves.png" if out.stem == "index" else f"{out.stem}.png"))
+    return out, write_picture(
+        [story["picture"]], out.with_name("curves.png" if out.stem == "index" else f"{out.stem}.png")
+    )
 
 
 def all_pictures(runs: Sequence[Run], *, level: float | None = None) -> list[Picture]:
@@ -80,4 +79,6 @@ def all_pictures(runs: Sequence[Run], *, level: float | None = None) -> list[Pic
 def write_figures(runs: Sequence[Run], folder: Path, ending: str, *, level: float | None = None) -> list[Path]:
     """Write every picture to a file of its own, for papers: png, svg or pdf."""
     folder.mkdir(parents=True, exist_ok=True)
-    return [draw([picture], folder / f"{picture.name}.{ending}") for picture in all_pictures(runs, level=level)]
+    return [
+        write_picture([picture], folder / f"{picture.name}.{ending}") for picture in all_pictures(runs, level=level)
+    ]

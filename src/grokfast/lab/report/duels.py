@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grokfast.lab.report.curves import name_colours
-from grokfast.lab.report.pictures import COLOURS, INK, Picture, axis, line, view
+from grokfast.lab.report.pictures import COLOURS, INK, Picture, axis, line, make_view
 from grokfast.lab.stats import Steps, Verdict
 
 CAP = 4.0  # times as fast, and as slow: where the picture of all duels ends
@@ -26,7 +26,7 @@ def duel_picture(name: str, title: str, took: Mapping[str, Sequence[Steps]], by:
         x = [first, *(value for value in reached for _ in range(2)), last]
         y = [0.0, *((i + rise) / len(steps) for i in range(len(reached)) for rise in (0, 1))]
         lines.append(line(arm, x, [*y, y[-1]], colours[arm]))
-    drawn = view(lines, axis(by, log=True), axis("share of the runs", percent=True, domain=[0, 1]))
+    drawn = make_view(lines, axis(by, log=True), axis("share of the runs", percent=True, domain=[0, 1]))
     return Picture(name, f"{title}: share of the runs that have reached the level", [drawn], colours)
 
 
@@ -41,13 +41,14 @@ def overview_picture(verdicts: Sequence[tuple[str, Verdict, Verdict | None]], na
             if one is not None and (one.low > 0 or one.high < math.inf):
                 low, high = (min(max(end, 1 / CAP), CAP) for end in (one.low, one.high))
                 ratio = one.ratio if one.ratio is not None and 1 / CAP <= one.ratio <= CAP else None
-                rows.append({"arm": label, "beside": kind, "low": low, "high": high, "ratio": ratio})
+                rows.append({"arm": label, "colour": BESIDE[kind], "low": low, "high": high, "ratio": ratio})
     order = [label for label, _, _ in verdicts]
     x = axis("times as fast, 95% interval", log=True, values=[0.25, 0.5, 1, 2, 4], domain=[1 / CAP, CAP])
     y = {"field": "arm", "type": "nominal", "sort": order, "title": None, "axis": {"labelLimit": 330}}
-    scale = {"domain": list(BESIDE), "range": list(BESIDE.values())}
-    beside: dict[str, Any] = {"field": "beside", "type": "nominal", "scale": scale}
-    apart = {"yOffset": {"field": "beside", "type": "nominal", "scale": {"paddingInner": 0.6}}}
+    beside: dict[str, Any] = {"field": "colour", "type": "nominal", "scale": None}
+    apart = {
+        "yOffset": {"field": "colour", "sort": list(BESIDE.values()), "type": "nominal", "scale": {"paddingInner": 0.6}}
+    }
     shared = {"y": y, **apart, "color": beside}
     layers = [
         {

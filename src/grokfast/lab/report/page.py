@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -26,13 +26,12 @@ from grokfast.lab.report.rows import arm_rows, cost_rows, distance_rows, run_row
 from grokfast.lab.report.sweeps import described, find_families
 from grokfast.lab.runs.directory import Run, RunError, readable_runs
 from grokfast.lab.runs.metrics import shorten
+from grokfast.lab.search.duel import Outcome
+from grokfast.lab.search.search import LEVEL
 from grokfast.lab.settings import command_line
-from grokfast.lab.stats import Steps, sentence, verdict
+from grokfast.lab.stats import sentence, verdict
 from grokfast.lab.tables import Arm, arms, label, setting_text, steps_of
 from grokfast.lab.tasks import TASKS
-
-if TYPE_CHECKING:
-    from grokfast.lab.search.duel import Outcome
 
 BLANK = ("", "-")
 NAME, LONG = 20, 40  # letters; the first column, or another, with longer cells is wrapped
@@ -49,8 +48,7 @@ def page(template: str, title: str, values: Mapping[str, Any]) -> str:
     )
     functions = {"anchor": anchor, "flags": flags, "for_page": for_page, "prose": prose, "tidy": tidy}
     marks = {"doubtful": is_doubtful, "unusual": is_unusual}
-    config = {**CONFIG, "legend": {"disable": True}}  # the page has buttons instead
-    shared = {"title": title, "config": config, "library": Markup(library())}
+    shared = {"title": title, "config": CONFIG, "library": Markup(library())}
     return environment.get_template(template).render({**functions, **marks, **shared, **values})
 
 
@@ -140,32 +138,21 @@ def problem(run: Run) -> dict[str, Any]:
     return {name: run.settings[name] for name in names[: names.index("filter")]}
 
 
-def duel_values(found: Outcome, place: int) -> dict[str, Any]:
+def duel_values(duel: Outcome, place: int) -> dict[str, Any]:
     """One of the duels of a page; its place tells its picture from those of others."""
-    from grokfast.lab.search.duel import measures_of, steps_from
-    from grokfast.lab.search.space import REGIMES
-
-    duel, measure = found.duel, measures_of(found.duel["objective"])[0]
-    title = f"{duel['given']['task']} {REGIMES[duel['regime']][1]}"
-    took: dict[str, list[Steps]] = {}
-    for row in found.runs:
-        if row["settings_of"] is None and row["error"] is None:
-            took.setdefault(row["arm"], []).append(steps_from(row, measure))
-    own = [row for row in found.arms if row["settings_of"] is None]
-    by_level = measure in ("first", "held", "stable")
+    title, took = duel.title, {arm.name: arm.steps for arm in duel.arms}
+    name = f"{picture_name('duel', title)}-{place}"
+    tuned = [row for row in duel.settings if row["settings_of"] is None]
+    best = [[row["arm"], str(row["tuning"] + 1), values_of(row["setting"])] for row in tuned]
     return {
         "title": title,
-        "sizes": duel,
-        "verdicts": [verdict["text"] for verdict in found.verdicts],
-        "first_verdict": found.verdicts[0]["text"] if found.verdicts else "",
-        "edges": found.edges(),
-        "picture": duel_picture(f"{picture_name('duel', title)}-{place}", title, took) if by_level else None,
-        "rows": found.table(),
-        "setting_rows": [
-            ["arm", "tuning", "best setting"],
-            *([row["arm"], str(row["tuning"] + 1), values_of(row["setting"])] for row in own),
-        ],
-        "commands": list(dict.fromkeys(row["command"] for row in own)),
+        "budget": duel.budget,
+        "verdicts": duel.sentences,
+        "edges": duel.edges(),
+        "picture": duel_picture(name, title, took) if duel.duel["objective"] in LEVEL else None,
+        "rows": duel.table(),
+        "setting_rows": [["arm", "tuning", "best setting"], *best],
+        "commands": list(dict.fromkeys(row["command"] for row in tuned)),
     }
 
 

@@ -1,6 +1,6 @@
 """A picture: Vega-Lite views side by side, described once as plain JSON.
 
-The page draws a description in the browser (`for_page`), a file is drawn by vl-convert (`draw`): both read the same.
+The page draws a description in the browser (`for_page`); vl-convert draws a file (`write_picture`): both read the same.
 Text and axes have the colour `currentColor`: black in a file, in a page the colour of its text, so dark pages work.
 """
 
@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,6 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#C05A8E", "#B8860B", "#3D9BD4", "#8
 GREY = "#7F7F7F"
 WIDTH, HEIGHT = 900, 340  # of a picture in a file, and of each of its views
 LETTERS = 150  # of a legend in a file that fit beside each other
-Style = Literal["solid", "dashed", "dotted", "faint", "rings", "crosses"]
 DASHES = {"solid": [1, 0], "dashed": [6, 4], "dotted": [2, 3], "faint": [1, 0]}
 WIDTHS = {"solid": 2.4, "dashed": 1.2, "dotted": 1.6, "faint": 0.7}
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
@@ -48,15 +47,6 @@ CONFIG: dict[str, Any] = {
     },
     "text": {"color": INK, "fontSize": 13, "lineBreak": "\n"},
     "title": {"color": INK, "fontSize": 15, "anchor": "start", "offset": 12, "fontWeight": 600},
-    "legend": {
-        "title": None,
-        "labelColor": INK,
-        "labelFontSize": 12,
-        "labelLimit": 0,
-        "symbolType": "stroke",
-        "symbolStrokeWidth": 3,
-        "symbolOpacity": 1,
-    },
 }
 
 
@@ -77,7 +67,7 @@ def line(
     x: Any,
     y: Any,
     colour: str,
-    style: Style = "solid",
+    style: str = "solid",
     *,
     low: Any = None,
     high: Any = None,
@@ -88,6 +78,7 @@ def line(
     """One line or set of marks, with a band from `low` to `high`; lines of one name are shown and hidden together.
 
     Args:
+        style: solid, dashed, dotted, faint (one of many), rings or crosses.
         what: training or validation, in the tooltip.
         strength: how opaque, so that phases of one run can be shades of one colour.
         shapes: the shape of each mark; rings by default.
@@ -119,7 +110,7 @@ def axis(
     return {"type": "quantitative", "title": title or None, "scale": {**kind, **scale}, "axis": {**form, **ticks}}
 
 
-def view(
+def make_view(
     lines: Iterable[dict[str, Any]],
     x: dict[str, Any],
     y: dict[str, Any],
@@ -145,7 +136,8 @@ def with_ticks(channel: dict[str, Any], shown: Sequence[float]) -> dict[str, Any
     if channel["scale"].get("type") != "log" or "values" in channel["axis"] or not known:
         return channel
     low, high = channel["scale"].get("domain", (min(known), max(known)))
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    decades = range(first, last + 1, math.ceil((last - first) / 7) or 1)
     between = (
         (1,) if math.log10(high / low) > 2.5 else (1, 2, 5) if high > 5 * low else (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)
     )
@@ -156,12 +148,9 @@ def with_ticks(channel: dict[str, Any], shown: Sequence[float]) -> dict[str, Any
 
 def data_layers(drawn: Sequence[dict[str, Any]], channels: dict[str, Any]) -> dict[str, Any]:
     """Bands, lines, marks, and what a pointer finds. Vega-Lite wants one table, so `k` says which line a row is of."""
-    table = [
-        {"k": k, **{key: one[key] for key in ("name", "what", "style", "strength")}} for k, one in enumerate(drawn)
-    ]
-    colours = {one["name"]: one["colour"] for one in drawn}
-    scale = {"domain": list(colours), "range": list(colours.values())}
-    colour = {"field": "name", "type": "nominal", "scale": scale}
+    kept = ("name", "colour", "what", "style", "strength")
+    table = [{"k": k, **{key: one[key] for key in kept}} for k, one in enumerate(drawn)]
+    colour = {"field": "colour", "type": "nominal", "scale": None}
     shared = {
         "data": {"values": as_csv(drawn), "format": {"type": "csv", "parse": NUMBERS}},
         "transform": [
@@ -271,19 +260,32 @@ HIDDEN = {"name": "hidden", "value": []}  # the names that the reader of a page 
 
 def for_file(pictures: Sequence[Picture]) -> dict[str, Any]:
     """Pictures below each other with their titles and legends, as one description."""
-    shown = [
-        {
-            "title": picture.title,
-            "hconcat": [{**without_hover(one), "width": WIDTH // len(picture.views)} for one in picture.views],
-            "resolve": {"scale": {"color": "shared"}},
-        }
-        for picture in pictures
-    ]
-    longest = max((len(name) for picture in pictures for name in picture.names), default=0) + 8
-    named = any(len(picture.names) > 1 for picture in pictures)
-    legend = {"orient": "bottom", "columns": max(1, min(4, LETTERS // longest)), "disable": not named}
-    config = {**CONFIG, "background": "white", "legend": {**CONFIG["legend"], **legend}}
+    shown: list[dict[str, Any]] = []
+    for picture in pictures:
+        width = WIDTH // len(picture.views)
+        views = [{**without_hover(one), "width": width} for one in picture.views]
+        shown.append({"title": picture.title, "hconcat": views})
+        if len(picture.names) > 1:
+            shown.append(legend(picture.names))
+    config = {**CONFIG, "background": "white"}
     return {"$schema": SCHEMA, "params": [HIDDEN], "config": config, "padding": 12, "vconcat": shown}
+
+
+def legend(names: Mapping[str, str]) -> dict[str, Any]:
+    """The names of a picture with their colours, in columns: a page has buttons instead."""
+    columns = max(1, min(4, LETTERS // (max(map(len, names)) + 8)))
+    rows = math.ceil(len(names) / columns)
+    cells = [{"x": i % columns, "y": i // columns, "n": n, "c": c} for i, (n, c) in enumerate(names.items())]
+    x = {"field": "x", "type": "quantitative", "axis": None, "scale": {"domain": [0, columns]}}
+    y = {"field": "y", "type": "quantitative", "axis": None, "scale": {"domain": [rows - 0.5, -0.5]}}
+    colour = {"field": "c", "type": "nominal", "scale": None}
+    text = {"field": "n", "type": "nominal"}
+    layers = [
+        {"mark": {"type": "square", "size": 110, "opacity": 1}, "encoding": {"color": colour}},
+        {"mark": {"type": "text", "align": "left", "dx": 12}, "encoding": {"text": text}},
+    ]
+    shared = {"data": {"values": cells}, "encoding": {"x": x, "y": y}, "layer": layers}
+    return {**shared, "width": WIDTH, "height": 22 * rows}
 
 
 def without_hover(one: dict[str, Any]) -> dict[str, Any]:
@@ -293,7 +295,7 @@ def without_hover(one: dict[str, Any]) -> dict[str, Any]:
     return {**one, "layer": [without_hover(layer) for layer in one["layer"] if layer.get("name") != HOVER]}
 
 
-def draw(pictures: Sequence[Picture], path: Path) -> Path:
+def write_picture(pictures: Sequence[Picture], path: Path) -> Path:
     """Write pictures below each other into one file, by its ending png, svg or pdf."""
     import vl_convert
 
