@@ -245,8 +245,8 @@ def damage(soak: Soak, aim: int) -> tuple[int, int]:
 
 
 def is_ours(path: Path) -> bool:
-    """Not what a run may lack: environment.json is for the record."""
-    return path.name != "environment.json"
+    """Not what has no digest: environment.json is for the record, snapshots and gradients are for analyses."""
+    return path.name not in ("environment.json", "gradients.f32") and path.parent.name != "snapshots"
 
 
 def spoil(path: Path, dice: random.Random) -> str:
