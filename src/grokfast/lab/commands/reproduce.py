@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     if args.list or not args.names:
         show(listing(args.runs_dir))
         return 0
-    planned, folder = make_plan(args)
+    planned, folder = plan_runs(args)
     left = [settings for settings in planned if not run_of(settings, folder).done]
     tell(args, summary(args.names, planned, left, folder))
     missing = missing_data(left)
@@ -80,7 +80,7 @@ def tell(args: argparse.Namespace, part: str | Table) -> None:
 # Planning -------------------------------------------------------------------------------------------------------------
 
 
-def make_plan(args: argparse.Namespace) -> tuple[list[Settings], Path]:
+def plan_runs(args: argparse.Namespace) -> tuple[list[Settings], Path]:
     """The runs that were asked for, each once, and their folder; quick ones are kept apart from the real ones."""
     seeds = 1 if args.quick and args.seeds is None else args.seeds
     asked = {"steps": args.budget, "data_dir": args.data_dir, "threads": args.threads}
