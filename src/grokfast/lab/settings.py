@@ -27,9 +27,7 @@ from grokfast.lab.tasks.base import TaskConfig, TaskDefaults, setting, usual_of
 from grokfast.lab.values import Pairs, check_within, fit, freeze, literal_text, plain
 
 Settings = dict[str, Any]
-Group = Literal["run", "filter", "optim", "loop", "task"]
-TwoStage = int | Literal["auto"] | None
-MuonParams = Literal["all", "matrices", "hidden"]
+GROUPS = ("run", "filter", "optim", "loop", "task")  # which dataclass declares a setting; run: none does
 SATURATED = 0.99  # --two-stage auto: filter once the training accuracy was this high ...
 PATIENCE = 3  # ... at this many evaluations in a row
 # Where a run was computed, how often it was saved and what it was allowed: these do not change its result.
@@ -66,7 +64,7 @@ class OptimConfig:
     average: float | None = setting(
         None, "evaluate an exponential average of the weights with this decay", within="[0, 1)"
     )
-    muon_params: MuonParams = setting(
+    muon_params: Literal["all", "matrices", "hidden"] = setting(
         "matrices",
         "what muon trains: all matrices, all but embedding tables, or hidden ones; adamw trains the rest",
     )
@@ -125,7 +123,7 @@ class Setting(NamedTuple):
     """One setting: a flag, an axis of a sweep, a key of Settings."""
 
     name: str
-    group: Group
+    group: str  # one of GROUPS
     field: str  # its name in the dataclass: a filter's field that clashes with another setting has a longer name
     type: Any
     default: Any  # MISSING if it depends on the task or the filter
@@ -141,7 +139,7 @@ def settings_of(task: str | type[TaskConfig], kinds: Iterable[str] = ()) -> dict
     about_filter = "gradient filter to attach, or none (default: none)"
     about_stages = "leave gradients alone before this step; auto: until the training accuracy has saturated"
     first = {"filter": Setting("filter", "run", "filter", str | None, None, about_filter)}
-    last = {"two_stage": Setting("two_stage", "run", "two_stage", TwoStage, None, about_stages)}
+    last = {"two_stage": Setting("two_stage", "run", "two_stage", int | Literal["auto"] | None, None, about_stages)}
     for name in own:
         if name in (*shared, *first, *last, *JUDGED, "task", "name"):
             raise ValueError(f"a task must not have a field called like a setting of every run, got {name}")
@@ -158,7 +156,7 @@ def settings_of(task: str | type[TaskConfig], kinds: Iterable[str] = ()) -> dict
 
 
 @functools.cache
-def fields_of(group: Group, kind: type[Any]) -> dict[str, Setting]:
+def fields_of(group: str, kind: type[Any]) -> dict[str, Setting]:
     """The settings that a dataclass declares."""
     hints, found = get_type_hints(kind), dict[str, Setting]()
     for f in dataclasses.fields(kind):
@@ -193,7 +191,7 @@ def resolve(task: str, **given: Any) -> Settings:
     """
     kind, filter = tasks.find_task(task), given.get("filter")
     table = settings_of(kind, [filter] if filter else [])
-    parts: dict[Group, Settings] = {group: {} for group in ("run", "filter", "optim", "loop", "task")}
+    parts: dict[str, Settings] = {group: {} for group in GROUPS}
     for name, value in given.items():
         if name not in table:
             raise ValueError(why_unknown(name, task, filter))
@@ -362,7 +360,7 @@ def check_option(word: str, name: str) -> None:
 # From complete settings to objects ------------------------------------------------------------------------------------
 
 
-def part_of(settings: Settings, group: Group) -> dict[str, Any]:
+def part_of(settings: Settings, group: str) -> dict[str, Any]:
     """The settings of one dataclass, by the names of its fields."""
     table = table_of(settings).values()
     try:

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from grokfast.lab.settings import resolve
-from grokfast.lab.tasks.addition import AdditionBatch, AdditionConfig, AdditionTask
+from grokfast.lab.tasks.addition import AdditionConfig, AdditionTask
 from grokfast.lab.tasks.contract import check_contract
+from grokfast.lab.tasks.epochs import Examples
 from grokfast.lab.training.run import train
 
 SMALL: dict[str, Any] = {"p": 7, "width": 16, "batch_size": 8}
@@ -20,7 +21,7 @@ def make(seed: int = 0, **changes: Any) -> AdditionTask:
     return AdditionTask(AdditionConfig(**{**SMALL, **changes}), seed=seed)
 
 
-def pairs_of(batch: AdditionBatch) -> list[tuple[int, int]]:
+def pairs_of(batch: Examples) -> list[tuple[int, int]]:
     return list(zip(batch.left.tolist(), batch.right.tolist(), strict=True))
 
 

@@ -16,7 +16,6 @@ import pytest
 from grokfast.lab.tasks.data import (
     VARIABLE,
     DataError,
-    Source,
     check_same_data,
     data_directory,
     digest,
@@ -74,7 +73,7 @@ def test_the_first_pattern_in_the_first_folder_wins_and_doubt_is_an_error(tmp_pa
 
 
 def test_missing_files_are_downloaded_into_the_cache_only(server: str, cache: Path, tmp_path: Path) -> None:
-    source = Source(server + "file.bin", "sha256:" + sha256(b"right").hexdigest())
+    source = server + "file.bin", "sha256:" + sha256(b"right").hexdigest()
     found = locate(None, ["set"], ["file.bin"], wanted="file.bin", source=source)
     assert found == cache / "set/file.bin"
     assert found.read_bytes() == b"right"
@@ -86,7 +85,7 @@ def test_missing_files_are_downloaded_into_the_cache_only(server: str, cache: Pa
 def test_a_download_that_fails_leaves_nothing(server: str, cache: Path, name: str, reason: str) -> None:
     target = cache / "set" / name
     with pytest.raises(DataError, match=rf"cannot download {name} \({reason}\): put it into .*set by hand"):
-        download(target, Source(server + name, "sha256:" + "0" * 64))
+        download(target, (server + name, "sha256:" + "0" * 64))
     assert not list(cache.rglob("*.bin"))
 
 

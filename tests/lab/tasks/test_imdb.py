@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import io
 import itertools
@@ -18,6 +17,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_logits
 
 from grokfast.lab.tasks.data import DataError
+from grokfast.lab.tasks.epochs import Examples
 from grokfast.lab.tasks.imdb.fast import last_logits, plan
 from grokfast.lab.tasks.imdb.lstm import SentimentLSTM
 from grokfast.lab.tasks.imdb.reviews import STOP_WORDS, encode, number_words, read_reviews, split_words
@@ -163,7 +163,7 @@ def test_fast_and_plain_tasks_agree(data: Path) -> None:
     for task in (fast, plain):
         task.model.double()
         for name, split in task.splits.items():
-            task.splits[name] = dataclasses.replace(split, labels=split.labels.double())
+            task.splits[name] = Examples(**{**vars(split), "labels": split.labels.double()})
     for _ in range(fast.epoch_steps):
         (a, right_a), (b, right_b) = (task.loss(task.next_batch()) for task in (fast, plain))
         assert float(a.detach()) == pytest.approx(float(b.detach()), rel=1e-10)

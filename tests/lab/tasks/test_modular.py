@@ -10,11 +10,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from grokfast.lab.tasks.epochs import Examples
 from grokfast.lab.tasks.modular.operations import Operation, compose, invert, make_equations
-from grokfast.lab.tasks.modular.task import ModularBatch, ModularConfig, ModularTask
+from grokfast.lab.tasks.modular.task import ModularConfig, ModularTask
 
 SMALL = ModularConfig(p=7, width=16, heads=2, batch_size=8)
 S5 = list(itertools.permutations(range(5)))
+
+
+def as_batch(table: torch.Tensor) -> Examples:
+    left, right, answer = table
+    return Examples(left=left, right=right, answer=answer)
 
 
 def batches(task: ModularTask, count: int) -> list[list[list[int]]]:
@@ -209,7 +215,7 @@ def test_the_global_random_state_is_neither_read_nor_changed() -> None:
 def test_evaluation_is_the_mean_over_the_whole_split(fast: bool) -> None:
     task = ModularTask(ModularConfig(p=7, width=16, heads=2, batch_size=8, fast=fast), seed=0)
     for split in ("train", "val"):
-        loss, correct = task.loss(ModularBatch(*task.splits[split]))
+        loss, correct = task.loss(as_batch(task.splits[split]))
         found = task.evaluate(split)
         assert found.loss == pytest.approx(float(loss.detach()), rel=1e-5)
         assert found.accuracy == pytest.approx(int(correct) / task.splits[split].shape[1])

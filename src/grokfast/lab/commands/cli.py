@@ -73,7 +73,7 @@ def refuse(message: str) -> int:
     return 2
 
 
-class Parser(argparse.ArgumentParser):
+class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one line: the usage is long, and `--help` shows it."""
 
     def error(self, message: str) -> NoReturn:
@@ -85,7 +85,7 @@ def build_parser(words: list[str]) -> argparse.ArgumentParser:
 
     Commands find all words in `parser.get_default("words")` and in `args.words`: the flags of some depend on them.
     """
-    parser = Parser(prog="grokfast", description="Reproduce, measure, explain accelerated grokking.")
+    parser = _Parser(prog="grokfast", description="Reproduce, measure, explain accelerated grokking.")
     parser.usage = "grokfast [-h] [--version] [--traceback] COMMAND ..."
     parser.add_argument("--version", action="version", version=f"grokfast {grokfast.__version__}")
     help = "show the whole traceback of an error"

@@ -25,7 +25,6 @@ from grokfast.lab.training.machine import plain_warnings, stop_on_interrupt
 from grokfast.lab.training.run import train
 
 LINE_SECONDS = 5.0  # between plain lines
-Show = Callable[[float, int, str, str], None]  # how much is done, of how much, what the bar says, the plain line
 
 
 def train_watched(
@@ -62,8 +61,11 @@ def train_next(settings: Settings, folder: Path, label: str, args: argparse.Name
 
 
 @contextmanager
-def show_progress(label: str, *, quiet: bool) -> Generator[Show]:
-    """A function that shows progress on stderr: as a bar, or as plain lines where that is no terminal."""
+def show_progress(label: str, *, quiet: bool) -> Generator[Callable[[float, int, str, str], None]]:
+    """A function that shows progress on stderr: as a bar, or as plain lines if that is not a terminal.
+
+    It takes how much is done, of how much, what the bar says, and the plain line.
+    """
     console, last = Console(stderr=True), time.monotonic()
 
     def show_line(done: float, total: int, now: str, line: str) -> None:
@@ -84,10 +86,10 @@ def show_progress(label: str, *, quiet: bool) -> Generator[Show]:
 def columns(width: int) -> list[ProgressColumn]:
     """Bar, step, time left and values: all of them fit in 80 columns."""
     bar = BarColumn(bar_width=max(10, min(40, width - 70)))
-    return [bar, MofNCompleteColumn(), TimeRemainingColumn(compact=True, elapsed_when_finished=True), Now()]
+    return [bar, MofNCompleteColumn(), TimeRemainingColumn(compact=True, elapsed_when_finished=True), _Now()]
 
 
-class Now(ProgressColumn):
+class _Now(ProgressColumn):
     """What the caller says, cut where the line ends."""
 
     def __init__(self) -> None:
@@ -112,8 +114,6 @@ def row_text(row: Row, last: Row | None) -> str:
 
 # TensorBoard ----------------------------------------------------------------------------------------------------------
 
-Write = Callable[[int, Mapping[str, float | None]], None]  # a step, and its values by name
-
 
 def scalars(row: Row) -> dict[str, float | None]:
     """What an evaluation measured, by name."""
@@ -121,7 +121,7 @@ def scalars(row: Row) -> dict[str, float | None]:
 
 
 @contextmanager
-def event_writer(folder: Path | None) -> Generator[Write | None]:
+def event_writer(folder: Path | None) -> Generator[Callable[[int, Mapping[str, float | None]], None] | None]:
     """A function that writes values, or None without folder; ValueError with a remedy where TensorBoard is missing."""
     if folder is None:
         yield None

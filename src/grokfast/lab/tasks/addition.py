@@ -31,7 +31,6 @@ from grokfast.lab.tasks.base import (
 from grokfast.lab.tasks.data import DataDir
 from grokfast.lab.tasks.epochs import Examples
 
-AdditionLoss = Literal["mse", "cross-entropy"]
 NOISE = 0x6164646E6F697365  # seeds the wrong answers apart from the rest, which label noise leaves as it is
 
 
@@ -47,7 +46,9 @@ class AdditionConfig(TaskConfig):
     train_fraction: float = setting(0.5, "fraction of the pairs to train on, drawn at random")
     label_noise: float = setting(0.0, "fraction of the training answers to replace by wrong ones")
     batch_size: int = setting(64, "pairs per step, drawn at random with replacement; 0: all of them", learning=True)
-    loss: AdditionLoss = setting("mse", "squared error to the one-hot answer, or cross-entropy", learning=True)
+    loss: Literal["mse", "cross-entropy"] = setting(
+        "mse", "squared error to the one-hot answer, or cross-entropy", learning=True
+    )
     fast: bool = setting(True, "gradients by formula instead of autograd; rounding differs")
 
     def __post_init__(self) -> None:
@@ -84,16 +85,7 @@ class AdditionConfig(TaskConfig):
         return AdditionTask(self, seed=seed, device=device)
 
 
-@dataclass(frozen=True)
-class AdditionBatch(Examples):
-    """Some pairs and their sums."""
-
-    left: Tensor  # (batch,)
-    right: Tensor  # (batch,)
-    answer: Tensor  # (batch,)
-
-
-class AdditionNet(nn.Module):
+class _AdditionNet(nn.Module):
     """Add the rows of two numbers, square, map to the answers. Initial values: normal / sqrt(fan-in)."""
 
     def __init__(self, p: int, width: int) -> None:
@@ -120,7 +112,7 @@ class AdditionTask:
 
     def __init__(self, config: AdditionConfig, *, seed: int = 0, device: str = "cpu") -> None:
         self.config, self.device = config, torch.device(device)
-        self.model, self.generator = draw(seed, lambda: AdditionNet(config.p, config.width))
+        self.model, self.generator = draw(seed, lambda: _AdditionNet(config.p, config.width))
         self.model.to(self.device)
         pairs = torch.randperm(config.p**2, generator=self.generator)
         left, right = pairs // config.p, pairs % config.p
@@ -129,21 +121,22 @@ class AdditionTask:
         wrong = torch.Generator().manual_seed(seed ^ NOISE)
         chosen = torch.randperm(size, generator=wrong)[: round(config.label_noise * size)]
         answer[chosen] = (answer[chosen] + torch.randint(1, config.p, chosen.shape, generator=wrong)) % config.p
-        every = AdditionBatch(left.to(self.device), right.to(self.device), answer.to(self.device))
-        self.splits = {"train": every[:size], "val": every[size:]}
+        every = Examples(left=left.to(self.device), right=right.to(self.device), answer=answer.to(self.device))
+        train, val = torch.arange(size), torch.arange(size, len(pairs))
+        self.splits = {"train": every.take(train), "val": every.take(val)}
 
     @property
     def epoch_steps(self) -> int:
         """Steps in which as many pairs are drawn as there are to train on."""
         return math.ceil(self.config.train_points / (self.config.batch_size or self.config.train_points))
 
-    def next_batch(self) -> AdditionBatch:
+    def next_batch(self) -> Examples:
         train = self.splits["train"]
         if not self.config.batch_size:
             return train
         return train.take(torch.randint(len(train), (self.config.batch_size,), generator=self.generator))
 
-    def loss(self, batch: AdditionBatch) -> tuple[Tensor, Tensor]:
+    def loss(self, batch: Examples) -> tuple[Tensor, Tensor]:
         net, pairs = self.model, (batch.left, batch.right, batch.answer)
         if self.config.fast and torch.is_grad_enabled():
             loss, correct = _LossByFormula.apply(net.left, net.right, net.out, *pairs, self.config.loss)  # type: ignore[misc]
@@ -163,7 +156,7 @@ class AdditionTask:
         self.generator.set_state(state["generator"])
 
 
-def loss_of(logits: Tensor, answer: Tensor, loss: AdditionLoss) -> Tensor:
+def loss_of(logits: Tensor, answer: Tensor, loss: str) -> Tensor:
     """The mean over the batch; the squared error is summed over the outputs."""
     if loss == "cross-entropy":
         return cross_entropy(logits, answer)
@@ -182,7 +175,7 @@ class _LossByFormula(torch.autograd.Function):
         left: Tensor,
         right: Tensor,
         answer: Tensor,
-        loss: AdditionLoss,
+        loss: str,
     ) -> tuple[Tensor, Tensor]:
         size = len(answer)
         hidden = left_table[left].add_(right_table[right])  # (batch, width)

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 
 Split = Literal["train", "val"]
-Variant = Literal["released", "paper"]
 Measure = Literal["accuracy", "loss"]
-Built = TypeVar("Built")
+T = TypeVar("T")
 
 
 def setting(default: Any, help: str, *, within: str | None = None, learning: bool = False) -> Any:
@@ -110,7 +109,7 @@ def usual_of(task: TaskConfig) -> TaskDefaults:
 class PaperConfig(TaskConfig):
     """The settings of one of the paper's tasks, whose text and released code differ."""
 
-    variant: Variant = setting("released", "follow the released code or the paper's text")
+    variant: Literal["released", "paper"] = setting("released", "follow the released code or the paper's text")
 
     def __post_init__(self) -> None:
         check_one_of("variant", self.variant, "released", "paper")
@@ -182,7 +181,7 @@ def check_one_of(name: str, value: Any, *choices: Any) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(str, choices))}, got {value!r}")
 
 
-def draw(seed: int, build: Callable[[], Built]) -> tuple[Built, torch.Generator]:
+def draw(seed: int, build: Callable[[], T]) -> tuple[T, torch.Generator]:
     """What `build` draws from the global stream of that seed, and a generator of our own that continues the stream."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)

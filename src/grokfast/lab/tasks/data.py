@@ -14,7 +14,7 @@ import tarfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 VARIABLE = "GROKFAST_DATA"
 DataDir = str | Path | None  # as the user gave it
@@ -22,13 +22,6 @@ DataDir = str | Path | None  # as the user gave it
 
 class DataError(ValueError):
     """A data file is missing or damaged; the message is one line that names it."""
-
-
-class Source(NamedTuple):
-    """Where a file can be downloaded, and its checksum as `md5:...` or `sha256:...`."""
-
-    address: str
-    checksum: str
 
 
 def data_directory(given: DataDir) -> tuple[Path, bool]:
@@ -49,7 +42,7 @@ def locate(
     patterns: Sequence[str],
     *,
     wanted: str,
-    source: Source | None = None,
+    source: tuple[str, str] | None = None,
     hint: str = "",
 ) -> Path:
     """The file that fits the first pattern that any does, in the first folder where one does; downloaded if need be.
@@ -58,7 +51,7 @@ def locate(
         folders: names below the data directory, in order of preference; the first is where a download goes.
         patterns: of file names, in order of preference.
         wanted: what the file is usually called, for messages and downloads.
-        source: where the file can be had.
+        source: where the file can be downloaded, and its checksum as `md5:...` or `sha256:...`.
         hint: what else a user could do, for the message.
     """
     root, ours = data_directory(data_dir)
@@ -80,14 +73,15 @@ def list_files(folder: Path, pattern: str) -> list[Path]:
     return sorted(path for path in folder.glob(pattern) if path.is_file())
 
 
-def download(target: Path, source: Source, hint: str = "") -> Path:
+def download(target: Path, source: tuple[str, str], hint: str = "") -> Path:
     """Fetch a file, with progress; it appears under its name only when its checksum is right."""
     import pooch
 
+    address, checksum = source
     pooch.get_logger().setLevel(logging.WARNING)
     try:
         fetch: Any = pooch.HTTPDownloader(progressbar=True)
-        pooch.retrieve(source.address, source.checksum, fname=target.name, path=target.parent, downloader=fetch)
+        pooch.retrieve(address, checksum, fname=target.name, path=target.parent, downloader=fetch)
     except (OSError, ValueError) as error:  # no network; wrong checksum
         reason = "the checksum is wrong" if "hash" in str(error) else " ".join(str(error).split())[:120]
         otherwise = f"put it into {target.parent} by hand{hint and f', or {hint}'}"

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import abc
-import dataclasses
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,28 +13,34 @@ from torch import Tensor, nn
 from grokfast.lab.tasks.base import draw
 from grokfast.lab.tasks.data import check_same_data
 
-Model = TypeVar("Model", bound=nn.Module)
-Some = TypeVar("Some", bound="Examples")
+M = TypeVar("M", bound=nn.Module)
 
 
-@dataclass(frozen=True)
 class Examples:
-    """Some examples; each field is a tensor with one row per example."""
+    """Some examples: tensors by name, each with one row per example.
 
-    def _parts(self) -> list[Tensor]:
-        return [getattr(self, field.name) for field in dataclasses.fields(self)]
+    Examples:
+        >>> some = Examples(x=torch.eye(3), y=torch.arange(3))
+        >>> len(some), some.take(torch.tensor([2, 0])).y.tolist()
+        (3, [2, 0])
+    """
+
+    def __init__(self, **parts: Tensor) -> None:
+        vars(self).update(parts)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Tensor: ...
 
     def __len__(self) -> int:
-        return len(self._parts()[0])
+        return len(next(iter(vars(self).values())))
 
-    def __getitem__(self: Some, part: slice) -> Some:
-        return type(self)(*(rows[part] for rows in self._parts()))
-
-    def take(self: Some, index: Tensor) -> Some:
-        return type(self)(*(rows[index.to(rows.device)] for rows in self._parts()))
+    def take(self, index: Tensor) -> Examples:
+        """The examples at these places."""
+        return Examples(**{name: rows[index.to(rows.device)] for name, rows in vars(self).items()})
 
 
-class EpochTask(abc.ABC, Generic[Model]):
+class EpochTask(abc.ABC, Generic[M]):
     """A model, and training data that is shuffled once per epoch. A subclass sets `order` to as many places as it has.
 
     Args:
@@ -51,9 +55,7 @@ class EpochTask(abc.ABC, Generic[Model]):
     order: Tensor  # of the training data in this epoch
     saved: ClassVar[tuple[str, ...]] = ("generator", "order", "place")  # the position in the random stream
 
-    def __init__(
-        self, build: Callable[[], Model], *, seed: int, device: str, batch_size: int, scale: float = 1.0
-    ) -> None:
+    def __init__(self, build: Callable[[], M], *, seed: int, device: str, batch_size: int, scale: float = 1.0) -> None:
         self.device, self.batch_size, self.step = torch.device(device), batch_size, 0
         self._moved: Tensor | None = None  # the order on the device: moving it batch by batch would synchronise
         self.model, self.generator = draw(seed, build)

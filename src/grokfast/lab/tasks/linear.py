@@ -23,7 +23,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """
     if not (is_offered(x) and is_offered(weight)):
         return plain_linear(x, weight, bias)
-    product: Any = compiled_product if torch.compiler.is_compiling() else Product.apply
+    product: Any = compiled_product if torch.compiler.is_compiling() else _Product.apply
     return product(x, weight, bias)
 
 
@@ -59,7 +59,7 @@ def differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     )
 
 
-class Product(torch.autograd.Function):
+class _Product(torch.autograd.Function):
     """The product with its gradients, which oneDNN's operator lacks."""
 
     forward = staticmethod(multiply)

@@ -28,7 +28,7 @@ from grokfast.lab.tasks.base import (
     check_one_of,
     setting,
 )
-from grokfast.lab.tasks.data import DataDir, DataError, Source, digest, locate, read_bytes
+from grokfast.lab.tasks.data import DataDir, DataError, digest, locate, read_bytes
 from grokfast.lab.tasks.epochs import EpochTask, Examples
 from grokfast.lab.tasks.linear import run_layers
 
@@ -98,14 +98,6 @@ class MnistConfig(PaperConfig):
         return MnistTask(self, seed=seed, device=device, data_dir=data_dir)
 
 
-@dataclass(frozen=True)
-class MnistBatch(Examples):
-    """Some images."""
-
-    images: Tensor  # (batch, 784)
-    labels: Tensor  # (batch,)
-
-
 class MnistTask(EpochTask[nn.Sequential]):
     """The first images of MNIST, its whole test set, and the MLP that learns them."""
 
@@ -118,14 +110,14 @@ class MnistTask(EpochTask[nn.Sequential]):
             raise ValueError(f"train_points must be at most {len(train[1])}, got {config.train_points}")
         scale, size = config.init_scale, config.batch_size
         super().__init__(lambda: build(config), seed=seed, device=device, batch_size=size, scale=scale)
-        self.splits: dict[Split, MnistBatch] = {
+        self.splits: dict[Split, Examples] = {
             "train": as_batch(*(part[: config.train_points] for part in train), device=self.device),
             "val": as_batch(*val, device=self.device),
         }
         self.logged = config.by_variant("loader_stream", released=True, paper=False)
         self.order = torch.arange(config.train_points)
 
-    def batch_of(self, index: Tensor) -> MnistBatch:
+    def batch_of(self, index: Tensor) -> Examples:
         if self.logged and was_logged(self.step):
             for _ in range(4):
                 self.shuffle()
@@ -136,7 +128,7 @@ class MnistTask(EpochTask[nn.Sequential]):
         _workers, seed = (int(torch.empty((), dtype=torch.int64).random_(generator=self.generator)) for _ in range(2))
         return torch.randperm(len(self.order), generator=torch.Generator().manual_seed(seed))
 
-    def loss(self, batch: MnistBatch) -> tuple[Tensor, Tensor]:
+    def loss(self, batch: Examples) -> tuple[Tensor, Tensor]:
         outputs = run_layers(self.model, batch.images)  # (batch, 10)
         correct = (outputs.detach().argmax(1) == batch.labels).sum()
         if self.config.loss == "cross-entropy":
@@ -167,8 +159,8 @@ def build(config: MnistConfig) -> nn.Sequential:
     return model
 
 
-def as_batch(images: Tensor, labels: Tensor, *, device: torch.device) -> MnistBatch:
-    return MnistBatch(images.flatten(1).to(device).float().div(255), labels.to(device).long())
+def as_batch(images: Tensor, labels: Tensor, *, device: torch.device) -> Examples:
+    return Examples(images=images.flatten(1).to(device).float().div(255), labels=labels.to(device).long())
 
 
 # The files ----------------------------------------------------------------------------------------------------------
@@ -189,7 +181,7 @@ def read_mnist(data_dir: DataDir) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, 
 def locate_idx(data_dir: DataDir, name: str) -> Path:
     plain = name.removesuffix(".gz")
     patterns = [name, plain, plain.replace("-idx", ".idx")]
-    source = Source(MIRROR + name, CHECKSUMS[name])
+    source = MIRROR + name, CHECKSUMS[name]
     return locate(data_dir, ["mnist", "MNIST/raw", "."], patterns, wanted=name, source=source)
 
 

@@ -60,14 +60,6 @@ class ParityConfig(TaskConfig):
         return ParityTask(self, seed=seed, device=device)
 
 
-@dataclass(frozen=True)
-class ParityBatch(Examples):
-    """Some points of the cube."""
-
-    signs: Tensor  # (batch, n), each -1 or 1
-    answer: Tensor  # (batch,), 1 where the product is positive
-
-
 class ParityTask(EpochTask[nn.Sequential]):
     """Points, their parities, and the MLP that learns them.
 
@@ -83,20 +75,20 @@ class ParityTask(EpochTask[nn.Sequential]):
         super().__init__(lambda: build(config), seed=seed, device=device, batch_size=config.batch_size)
         self.places = torch.randperm(config.n, generator=self.generator)[: config.k]
         sizes = {"train": config.train_points, "val": config.val_points}
-        self.splits: dict[str, ParityBatch] = {name: self._draw(size) for name, size in sizes.items()}
+        self.splits: dict[str, Examples] = {name: self._draw(size) for name, size in sizes.items()}
         wrong = torch.randperm(config.train_points, generator=self.generator)
         self.splits["train"].answer[wrong[: round(config.label_noise * len(wrong))]] ^= 1
         self.order = torch.arange(config.train_points)
 
-    def _draw(self, size: int) -> ParityBatch:
+    def _draw(self, size: int) -> Examples:
         signs = 2.0 * torch.randint(2, (size, self.config.n), generator=self.generator) - 1
         answer = (signs[:, self.places].prod(1) > 0).long()
-        return ParityBatch(signs.to(self.device), answer.to(self.device))
+        return Examples(signs=signs.to(self.device), answer=answer.to(self.device))
 
-    def batch_of(self, index: Tensor) -> ParityBatch:
+    def batch_of(self, index: Tensor) -> Examples:
         return self.splits["train"].take(index)
 
-    def loss(self, batch: ParityBatch) -> tuple[Tensor, Tensor]:
+    def loss(self, batch: Examples) -> tuple[Tensor, Tensor]:
         logits = self.model(batch.signs)  # (batch, 2)
         return LOSSES[self.config.loss](logits, batch.answer), (logits.detach().argmax(1) == batch.answer).sum()
 

@@ -23,9 +23,7 @@ from grokfast.lab.settings import (
     OPTIMIZERS,
     PATIENCE,
     SATURATED,
-    MuonParams,
     OptimConfig,
-    TwoStage,
     keywords_of,
     parameters_of,
 )
@@ -52,7 +50,7 @@ def make_optimizers(model: nn.Module, config: OptimConfig) -> list[Optimizer]:
     return [OPTIMIZERS[config.optimizer](model.parameters(), **values, **fused, **options)]
 
 
-def split_for_muon(model: nn.Module, which: MuonParams) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+def split_for_muon(model: nn.Module, which: str) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     """The matrices for Muon, and what is left. Hidden ones are neither tables of embeddings nor the last layer."""
     left: set[int] = set()
     if which != "all":
@@ -79,13 +77,13 @@ def switch(optimizers: Sequence[Optimizer], mode: Literal["train", "eval"]) -> N
 
 
 def attach_filter(
-    optimizers: list[Optimizer], filter: grokfast.Filter | None, two_stage: TwoStage
+    optimizers: list[Optimizer], filter: grokfast.Filter | None, two_stage: int | str | None
 ) -> tuple[list[grokfast.Attachment], grokfast.Saturation | None]:
     """The handles of the filter, if there is one, and the trigger to tell of the training accuracy, if there is one."""
     if filter is None:
         return [], None
     saturated = make_trigger()
-    start = saturated if two_stage == "auto" else two_stage or 0
+    start = int(two_stage or 0) if two_stage != "auto" else saturated
     handles = [grokfast.attach(optimizer, filter, start=start) for optimizer in optimizers]
     return handles, saturated if start is saturated else None
 

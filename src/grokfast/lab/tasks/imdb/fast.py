@@ -27,7 +27,7 @@ CALL = 100  # what one more segment costs, in steps of one row: the best of 0..4
 STEPS, ROWS = 10, 4
 
 
-class Segment(NamedTuple):
+class _Segment(NamedTuple):
     """Steps begin..end, in which so many rows are read, that of padding among them."""
 
     begin: int
@@ -60,12 +60,12 @@ def copy_padding(state: Tensor, count: int) -> Tensor:
     return torch.cat([state, state[:, :1].expand(-1, count - state.shape[1], -1)], 1)
 
 
-def plan(starts: Sequence[int], positions: int) -> list[Segment]:
+def plan(starts: Sequence[int], positions: int) -> list[_Segment]:
     """The segments with the least work, so many steps times so many rows and CALL for each, that read every review.
 
     Examples:
         >>> plan([450, 300, 500], 500)
-        [Segment(begin=0, end=300, rows=1), Segment(begin=300, end=500, rows=4)]
+        [_Segment(begin=0, end=300, rows=1), _Segment(begin=300, end=500, rows=4)]
     """
     # An empty review still has to leave the padding row.
     begun = Counter(round_down(min(start, positions - 1), STEPS) for start in starts)
@@ -79,10 +79,10 @@ def plan(starts: Sequence[int], positions: int) -> list[Segment]:
         least = min((work[i] + (cuts[j] - cuts[i]) * rows[j - 1] + CALL, i) for i in range(j))
         work.append(least[0])
         source.append(least[1])
-    segments: list[Segment] = []
+    segments: list[_Segment] = []
     j = len(cuts) - 1
     while j:
-        segments.append(Segment(cuts[source[j]], cuts[j], rows[j - 1]))
+        segments.append(_Segment(cuts[source[j]], cuts[j], rows[j - 1]))
         j = source[j]
     return segments[::-1]
 

@@ -18,10 +18,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from grokfast.lab.tasks.data import DataDir, DataError, Source, locate, read_archive, read_text
+from grokfast.lab.tasks.data import DataDir, DataError, locate, read_archive, read_text
 
 ARCHIVE = "aclImdb_v1.tar.gz"
-SOURCE = Source(f"https://ai.stanford.edu/~amaas/data/sentiment/{ARCHIVE}", "md5:7c2ac02c03563afcf9b574c7e56c153a")
+SOURCE = (f"https://ai.stanford.edu/~amaas/data/sentiment/{ARCHIVE}", "md5:7c2ac02c03563afcf9b574c7e56c153a")
 NAMES = ["IMDB Dataset.csv", "IMDB Dataset.csv.gz", "IMDB*.csv", "IMDB*.csv.gz", ARCHIVE]
 HINT = "the Kaggle file IMDB Dataset.csv, whose first rows are those of the published numbers"
 HEADER = ["review", "sentiment"]
@@ -40,7 +40,7 @@ STOP_LIST = """
 STOP_WORDS = frozenset(STOP_LIST.split())
 
 
-class Review(NamedTuple):
+class _Review(NamedTuple):
     """What somebody wrote, and whether they liked the film."""
 
     text: str
@@ -50,7 +50,7 @@ class Review(NamedTuple):
 # The files ----------------------------------------------------------------------------------------------------------
 
 
-def read_reviews(data_dir: DataDir, rows: int) -> list[Review]:
+def read_reviews(data_dir: DataDir, rows: int) -> list[_Review]:
     """The first `rows` reviews of whichever file there is; all of it is checked."""
     path = locate(data_dir, ["imdb", "."], NAMES, wanted=ARCHIVE, source=SOURCE, hint=HINT)
     reviews = parse_archive(path) if path.name == ARCHIVE else parse_csv(read_text(path), path)
@@ -59,7 +59,7 @@ def read_reviews(data_dir: DataDir, rows: int) -> list[Review]:
     return reviews[:rows]
 
 
-def parse_csv(text: str, path: Path) -> list[Review]:
+def parse_csv(text: str, path: Path) -> list[_Review]:
     # Strict: a file that is cut short inside a quoted review would else end in half a review.
     reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
     try:
@@ -71,26 +71,26 @@ def parse_csv(text: str, path: Path) -> list[Review]:
         raise DataError(f"{path} is damaged or cut short: {error} at line {reader.line_num}") from error
 
 
-def parse_row(row: Sequence[str], name: str) -> Review:
+def parse_row(row: Sequence[str], name: str) -> _Review:
     if len(row) != len(HEADER):
         raise DataError(f"{name} must have {len(HEADER)} fields, got {len(row)}")
     text, sentiment = row
     if sentiment not in SENTIMENTS:
         raise DataError(f"{name} must be positive or negative, got {sentiment[:80]!r}")
-    return Review(text, SENTIMENTS[sentiment])
+    return _Review(text, SENTIMENTS[sentiment])
 
 
-def parse_archive(path: Path) -> list[Review]:
+def parse_archive(path: Path) -> list[_Review]:
     """The labelled reviews of the Stanford archive: train, then test, positive and negative in turn by file number."""
     folders = [f"aclImdb/{part}/{name}/" for part in ("train", "test") for name in ("pos", "neg")]
-    found: list[tuple[tuple[bool, int, bool], Review]] = []
+    found: list[tuple[tuple[bool, int, bool], _Review]] = []
     for name, content in read_archive(path, folders).items():
         fit = re.fullmatch(r"aclImdb/(train|test)/(pos|neg)/(\d+)_\d+\.txt", name)
         if fit is None:
             raise DataError(f"{path} must hold reviews called like 0_9.txt, got {name!r}")
         part, sentiment, number = fit.groups()
         try:
-            review = Review(content.decode("utf-8"), sentiment == "pos")
+            review = _Review(content.decode("utf-8"), sentiment == "pos")
         except UnicodeDecodeError as error:
             raise DataError(f"{name} in {path} must be UTF-8 text: {error.reason} at byte {error.start}") from error
         found.append(((part == "test", int(number), sentiment == "neg"), review))

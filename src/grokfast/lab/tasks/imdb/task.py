@@ -91,15 +91,6 @@ class ImdbConfig(PaperConfig):
         return ImdbTask(self, seed=seed, device=device, data_dir=data_dir)
 
 
-@dataclass(frozen=True)
-class ImdbBatch(Examples):
-    """Some reviews."""
-
-    tokens: Tensor  # (batch, positions), padded in front
-    lengths: Tensor  # (batch,), on the CPU: the fast path plans by them
-    labels: Tensor  # (batch,), 1.0 is positive
-
-
 class ImdbTask(EpochTask[SentimentLSTM]):
     """Reviews, split at random, and the LSTM that learns which are positive."""
 
@@ -117,16 +108,17 @@ class ImdbTask(EpochTask[SentimentLSTM]):
         words = [split_words(review.text, stop_words=drop) for review in reviews]
         self.numbers = number_words((words[i] for i in train.tolist()), config.vocabulary)
         tokens, lengths = encode(words, self.numbers, config.length)
-        whole = ImdbBatch(tokens.to(self.device), lengths, positive.float().to(self.device))
-        self.splits: dict[Split, ImdbBatch] = {"train": whole.take(train), "val": whole.take(val)}
+        labels = positive.float().to(self.device)
+        whole = Examples(tokens=tokens.to(self.device), lengths=lengths, labels=labels)
+        self.splits: dict[Split, Examples] = {"train": whole.take(train), "val": whole.take(val)}
         self.order = torch.arange(len(train))
         self.draws = torch.Generator().manual_seed(seed ^ DRAWS)
         self.evaluated = 0  # steps taken at the last look at the validation part
 
-    def batch_of(self, index: Tensor) -> ImdbBatch:
+    def batch_of(self, index: Tensor) -> Examples:
         return self.splits["train"].take(index)
 
-    def loss(self, batch: ImdbBatch) -> tuple[Tensor, Tensor]:
+    def loss(self, batch: Examples) -> tuple[Tensor, Tensor]:
         losses, correct = self._losses(batch)
         return losses.mean(), correct.sum()
 
@@ -147,7 +139,7 @@ class ImdbTask(EpochTask[SentimentLSTM]):
         more = self._released_measure(losses, correct) if split == "val" else None
         return Evaluation(float(losses.mean()), float(correct.mean()), more)
 
-    def _losses(self, batch: ImdbBatch) -> tuple[Tensor, Tensor]:
+    def _losses(self, batch: Examples) -> tuple[Tensor, Tensor]:
         """The loss of each review and whether its answer is right: (batch,) each."""
         fast = self.config.fast
         logits = last_logits(self.model, batch.tokens, batch.lengths) if fast else self.model(batch.tokens)

@@ -34,7 +34,7 @@ RECORDED = {  # whether a network that generalises has more of it
 }
 
 
-class View(NamedTuple):
+class _View(NamedTuple):
     """A network looked at over all pairs of symbols that have a place on the circle."""
 
     circle: Circle
@@ -66,12 +66,12 @@ class View(NamedTuple):
 
 
 @torch.no_grad()
-def view(task: ModularTask, circle: Circle) -> View:
+def view(task: ModularTask, circle: Circle) -> _View:
     """The network of a task as it is now."""
     left, right = (circle.symbols[places].to(task.device) for places in circle.pairs())
     table = task.model.state_dict()["tokens.weight"].cpu()[circle.symbols]
     logits = last_logits(task.model, left, right).cpu()
-    return View(circle, table, logits, circle.symbols[circle.answers()], training_pairs(task, circle))
+    return _View(circle, table, logits, circle.symbols[circle.answers()], training_pairs(task, circle))
 
 
 def measure(task: ModularTask, circle: Circle) -> dict[str, float]:

@@ -10,9 +10,9 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-Polynomial = Literal["x2+y2", "x2+xy+y2", "x2+xy+y2+x", "x3+xy", "x3+xy2+y"]
-InS5 = Literal["s5", "s5-conjugate", "s5-xyx"]
-Operation = Literal["add", "subtract", "multiply", "divide", Polynomial, "divide-or-subtract", InS5]
+_Polynomial = Literal["x2+y2", "x2+xy+y2", "x2+xy+y2+x", "x3+xy", "x3+xy2+y"]
+_InS5 = Literal["s5", "s5-conjugate", "s5-xyx"]
+Operation = Literal["add", "subtract", "multiply", "divide", _Polynomial, "divide-or-subtract", _InS5]
 
 
 class Equations(NamedTuple):
@@ -61,18 +61,18 @@ MODULAR: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
     "divide-or-subtract": lambda x, y, p: torch.where(y % 2 == 1, x * inverses(p)[y], x - y),
 }
 
-Permutation = tuple[int, ...]
+_Permutation = tuple[int, ...]
 ORDER = 120  # of the group S5
 LARGEST = 10**9  # modulus: to see that it is a prime takes its root in steps
 
-GROUP: dict[str, Callable[[Permutation, Permutation], Permutation]] = {
+GROUP: dict[str, Callable[[_Permutation, _Permutation], _Permutation]] = {
     "s5": lambda x, y: compose(x, y),
     "s5-conjugate": lambda x, y: compose(compose(x, y), invert(x)),
     "s5-xyx": lambda x, y: compose(compose(x, y), x),
 }
 
 
-def group_equations(rule: Callable[[Permutation, Permutation], Permutation]) -> Equations:
+def group_equations(rule: Callable[[_Permutation, _Permutation], _Permutation]) -> Equations:
     """All 14,400 equations of a rule over S5."""
     members = list(itertools.permutations(range(5)))
     number = {member: i for i, member in enumerate(members)}
@@ -81,12 +81,12 @@ def group_equations(rule: Callable[[Permutation, Permutation], Permutation]) -> 
     return Equations(left, right, answer, ORDER)
 
 
-def compose(x: Permutation, y: Permutation) -> Permutation:
+def compose(x: _Permutation, y: _Permutation) -> _Permutation:
     """First y, then x."""
     return tuple(x[i] for i in y)
 
 
-def invert(x: Permutation) -> Permutation:
+def invert(x: _Permutation) -> _Permutation:
     return tuple(sorted(range(len(x)), key=x.__getitem__))
 
 

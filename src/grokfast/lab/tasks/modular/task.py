@@ -104,15 +104,6 @@ class ModularConfig(PaperConfig):
         return ModularTask(self, seed=seed, device=device)
 
 
-@dataclass(frozen=True)
-class ModularBatch(Examples):
-    """Some equations."""
-
-    left: Tensor  # (batch,)
-    right: Tensor  # (batch,)
-    answer: Tensor  # (batch,)
-
-
 class ModularTask(EpochTask[Decoder]):
     """The equations of one operation, split at random, and the transformer that learns them.
 
@@ -146,10 +137,11 @@ class ModularTask(EpochTask[Decoder]):
     def shuffle(self) -> Tensor:
         return self.order[super().shuffle()]
 
-    def batch_of(self, index: Tensor) -> ModularBatch:
-        return ModularBatch(*self.splits["train"][:, index])
+    def batch_of(self, index: Tensor) -> Examples:
+        left, right, answer = self.splits["train"][:, index]
+        return Examples(left=left, right=right, answer=answer)
 
-    def loss(self, batch: ModularBatch) -> tuple[Tensor, Tensor]:
+    def loss(self, batch: Examples) -> tuple[Tensor, Tensor]:
         # The smaller last batch would be a second compilation.
         run = self._step if len(batch) == self.config.batch_size else self._loss
         return run(batch.left, batch.right, batch.answer)

@@ -33,7 +33,6 @@ from grokfast.lab.tasks.qm9.gdb9 import INSTALL, TARGETS, Target
 from grokfast.lab.tasks.qm9.molecules import ATOM_FEATURES, BOND_TYPES, read_molecules
 
 CHUNK = 512  # molecules per forward of an evaluation: bounds its memory
-Pooling = Literal["sum", "mean"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Qm9Config(PaperConfig):
     target: Target = setting("alpha", "column of the table to predict, in its units")
     width: int = setting(32, "size of the first convolution, of the edge networks and of the head", learning=True)
     out_width: int = setting(16, "size of the second convolution", learning=True)
-    pooling: Pooling | None = setting(
+    pooling: Literal["sum", "mean"] | None = setting(
         None, "how atoms make a molecule (default: sum in the released code, mean in the paper's text)"
     )
     init_scale: float = setting(3.0, "factor on all initial parameters", learning=True)
@@ -101,7 +100,7 @@ class Qm9Config(PaperConfig):
 
 
 @dataclass(frozen=True)
-class Qm9Batch:
+class _Qm9Batch:
     """Some molecules as one graph."""
 
     atoms: Tensor  # (atoms, 11): features
@@ -115,23 +114,8 @@ class Qm9Batch:
     def __len__(self) -> int:
         return len(self.targets)
 
-    def __getitem__(self, part: slice) -> Qm9Batch:
-        first, last, _ = part.indices(len(self))
-        begin = int(self.sizes[:first].sum())
-        atoms = slice(begin, begin + int(self.sizes[first:last].sum()))
-        inside = (self.edges[0] >= atoms.start) & (self.edges[0] < atoms.stop)  # no edge leaves its molecule
-        return Qm9Batch(
-            atoms=self.atoms[atoms],
-            near=self.near[atoms],
-            edges=self.edges[:, inside] - begin,
-            bonds=self.bonds[inside],
-            owner=self.owner[atoms] - first,
-            sizes=self.sizes[part],
-            targets=self.targets[part],
-        )
 
-
-class Qm9Task(EpochTask["MoleculeNet"]):
+class Qm9Task(EpochTask["_MoleculeNet"]):
     """The first molecules of QM9, split at random, and the graph network that learns one of their properties."""
 
     def __init__(self, config: Qm9Config, *, seed: int = 0, device: str = "cpu", data_dir: DataDir = None) -> None:
@@ -144,17 +128,17 @@ class Qm9Task(EpochTask["MoleculeNet"]):
         self.near = sum_neighbours(self.graphs.atoms, self.graphs.edges, self.graphs.bonds)  # no parameter in it
         order = torch.randperm(config.molecules, generator=self.generator)
         self.train, val = order.to(self.device).split([config.train_size, config.molecules - config.train_size])
-        self.splits: dict[Split, list[Qm9Batch]] = {
+        self.splits: dict[Split, list[_Qm9Batch]] = {
             "train": [self.gather(part) for part in self.train.split(CHUNK)],
             "val": [self.gather(part) for part in val.split(CHUNK)],
         }
         self.variance = float(self.graphs.targets.var(correction=0))
         self.order = torch.arange(config.train_size)
 
-    def batch_of(self, index: Tensor) -> Qm9Batch:
+    def batch_of(self, index: Tensor) -> _Qm9Batch:
         return self.gather(self.train[index])
 
-    def loss(self, batch: Qm9Batch) -> tuple[Tensor, None]:
+    def loss(self, batch: _Qm9Batch) -> tuple[Tensor, None]:
         outputs = self.model.by_type(batch) if self.config.fast else self.model(batch)  # (batch,)
         return mse_loss(outputs, batch.targets), None
 
@@ -166,12 +150,12 @@ class Qm9Task(EpochTask["MoleculeNet"]):
         # The units of the published losses are not stated: this is one that fits their size.
         return Evaluation(loss, None, {"loss_over_variance": loss / self.variance if self.variance else math.inf})
 
-    def gather(self, chosen: Tensor) -> Qm9Batch:
+    def gather(self, chosen: Tensor) -> _Qm9Batch:
         """These molecules as one graph, in this order."""
         chosen, graphs = chosen.to(self.device), self.graphs
         owner, sizes, shift, atoms = locate_spans(graphs.atom_ends, chosen)
         edge_owner, _, _, edges = locate_spans(graphs.edge_ends, chosen)
-        return Qm9Batch(
+        return _Qm9Batch(
             atoms=graphs.atoms[atoms],
             near=self.near[atoms],
             edges=graphs.edges.index_select(1, edges) - shift[edge_owner],
@@ -199,14 +183,14 @@ def locate_spans(ends: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor, 
 # The model ----------------------------------------------------------------------------------------------------------
 
 
-class MoleculeNet(nn.Module):
+class _MoleculeNet(nn.Module):
     """Two edge-conditioned convolutions, pooling over each molecule, and a small head.
 
     Reference: Simonovsky and Komodakis, "Dynamic edge-conditioned filters in convolutional neural networks on
     graphs", 2017.
     """
 
-    def __init__(self, *, width: int, out_width: int, pooling: Pooling) -> None:
+    def __init__(self, *, width: int, out_width: int, pooling: str) -> None:
         super().__init__()
         self.first = make_convolution(ATOM_FEATURES, width, hidden=width)
         self.second = make_convolution(width, out_width, hidden=width)
@@ -214,13 +198,13 @@ class MoleculeNet(nn.Module):
         self.pooling = pooling
         self.register_buffer("types", torch.eye(BOND_TYPES), persistent=False)
 
-    def forward(self, batch: Qm9Batch) -> Tensor:
+    def forward(self, batch: _Qm9Batch) -> Tensor:
         kinds = one_hot(batch.bonds, BOND_TYPES).to(batch.atoms.dtype)  # (edges, 4)
         hidden = self.first(batch.atoms, batch.edges, kinds).relu()  # (atoms, width)
         hidden = self.second(hidden, batch.edges, kinds).relu()  # (atoms, out_width)
         return self._read_out(hidden, batch)
 
-    def by_type(self, batch: Qm9Batch) -> Tensor:
+    def by_type(self, batch: _Qm9Batch) -> Tensor:
         """The same with one weight matrix per type of bond: the edge networks know only four inputs."""
         hidden = self._convolve(self.first, batch.atoms, batch.near).relu()  # (atoms, width)
         near = sum_neighbours(hidden, batch.edges, batch.bonds)  # (atoms, 4 * width)
@@ -231,7 +215,7 @@ class MoleculeNet(nn.Module):
         weight = layer.nn(self.types).view(-1, layer.out_channels)  # (4 * in, out)
         return torch.addmm(layer.bias, near, weight) + layer.lin(hidden)
 
-    def _read_out(self, hidden: Tensor, batch: Qm9Batch) -> Tensor:
+    def _read_out(self, hidden: Tensor, batch: _Qm9Batch) -> Tensor:
         pooled = hidden.new_zeros(len(batch), hidden.shape[1]).index_add(0, batch.owner, hidden)
         if self.pooling == "mean":
             pooled = pooled / batch.sizes[:, None]
@@ -257,6 +241,6 @@ def make_convolution(fan_in: int, fan_out: int, *, hidden: int) -> nn.Module:
     return NNConv(fan_in, fan_out, network)
 
 
-def build(config: Qm9Config) -> MoleculeNet:
-    pooling: Pooling = config.by_variant("pooling", released="sum", paper="mean")
-    return MoleculeNet(width=config.width, out_width=config.out_width, pooling=pooling)
+def build(config: Qm9Config) -> _MoleculeNet:
+    pooling: str = config.by_variant("pooling", released="sum", paper="mean")
+    return _MoleculeNet(width=config.width, out_width=config.out_width, pooling=pooling)
