@@ -108,6 +108,23 @@ def test_workers_load_the_users_own_task_and_filter_by_relative_path() -> None:
     assert all(run.done for run in found)
 
 
+SCRIPT = """
+from grokfast import lab
+print("begun")
+sizes = {"p": 7, "width": 16, "depth": 1, "heads": 2, "batch_size": 8}
+rows = lab.sweep("modmul", {"lamb": [1.0, 2.0]}, "sweep", filter="ema", steps=4, objective="loss", workers=1, **sizes)
+print(len(rows), rows[0]["median"] <= rows[1]["median"])
+"""
+
+
+def test_a_script_needs_no_guard_against_being_imported_by_its_workers(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert (lines[0], lines[-1], lines.count("begun")) == ("begun", "2 True", 1)
+
+
 def fill_disk() -> None:
     """No file of this process and those it starts may grow beyond a few kilobytes."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -14,12 +14,14 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
 import filelock
@@ -201,7 +203,7 @@ class Processes:
     def _start(self) -> Connection:
         context = multiprocessing.get_context("spawn")
         mine, theirs = context.Pipe()
-        with block_interrupts():
+        with block_interrupts(), without_main():
             process = context.Process(target=work, args=(theirs, self._command), daemon=True)
             process.start()
         theirs.close()
@@ -242,6 +244,17 @@ class Processes:
             for process in self._processes.values():
                 process.kill()
                 process.join()
+
+
+@contextmanager
+def without_main() -> Generator[None]:
+    """Processes started here do not import the main module: a script without `if __name__ == ...` would run again."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def work(pipe: Connection, command: list[str] | None) -> None:
