@@ -27,8 +27,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-Word = Literal["faster", "slower", "lower", "higher", "no difference", "undecided"]
-Quantity = Literal["steps", "seconds", "loss"]
+_Word = Literal["faster", "slower", "lower", "higher", "no difference", "undecided"]
+_Quantity = Literal["steps", "seconds", "loss"]
 
 # Of our modular runs, 77% fall below the level again after the first touch, 57% after 10 further evaluations at it, and
 # 30% after 30. More would be safer still, but each run has to continue for that long.
@@ -36,7 +36,7 @@ HOLD = 30
 CONFIDENCE = 0.95
 LEAST_SEEDS = 5  # with four, no interval at 95% can exclude 1
 LEAST_TUNINGS = 8
-MARGINS: dict[Quantity, float] = {"steps": 1.1, "seconds": 1.1, "loss": 1.01}  # smaller differences do not matter
+MARGINS: dict[_Quantity, float] = {"steps": 1.1, "seconds": 1.1, "loss": 1.01}  # smaller differences do not matter
 MANY = 10_000  # pairs: above this the normal approximation replaces the exact distribution
 
 
@@ -200,14 +200,14 @@ def median_interval(found: Sequence[Steps]) -> tuple[Steps, Steps]:
 
 # The verdict --------------------------------------------------------------------------------------------------------
 
-Tunings = Sequence[Sequence[Steps]]  # a list of tunings, each a list over seeds
+_Tunings = Sequence[Sequence[Steps]]  # a list of tunings, each a list over seeds
 
 
 @dataclass(frozen=True)
 class Verdict:
     """A challenger against a reference. `ratio`, `low` and `high` are > 1 if the challenger needs less."""
 
-    word: Word
+    word: _Word
     ratio: float | None  # None if too many runs never reached the level
     low: float  # 0 if there is no lower end
     high: float  # inf if there is no upper end
@@ -215,14 +215,14 @@ class Verdict:
     reference: Spread
     seeds: int  # runs of the arm that has fewer
     tunings: int  # of the arm that has fewer
-    of: Quantity = "steps"
+    of: _Quantity = "steps"
 
     @property
     def decided(self) -> bool:
         return self.word not in ("undecided", "no difference")
 
 
-def verdict(challenger: Tunings, reference: Tunings, *, of: Quantity = "steps") -> Verdict:
+def verdict(challenger: _Tunings, reference: _Tunings, *, of: _Quantity = "steps") -> Verdict:
     """Compare two arms.
 
     Args:
@@ -252,7 +252,7 @@ def verdict(challenger: Tunings, reference: Tunings, *, of: Quantity = "steps") 
     return Verdict(word, ratio, low, high, spread_of(runs[0]), spread_of(runs[1]), seeds, tunings, of)
 
 
-def word_of(low: float, high: float, of: Quantity = "steps") -> Word:
+def word_of(low: float, high: float, of: _Quantity = "steps") -> _Word:
     """
     >>> [word_of(*ends) for ends in ((1.2, 2.0), (0.95, 1.05), (0.1, 0.9), (0.8, 1.5), (1.01, 1.04))]
     ['faster', 'no difference', 'slower', 'undecided', 'no difference']

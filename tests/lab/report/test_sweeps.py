@@ -14,8 +14,8 @@ from grokfast.lab.report import write_figures, write_report
 from grokfast.lab.report.sweeps import (
     BINS,
     MOST,
-    Family,
-    Tried,
+    _Family,
+    _Tried,
     bin_text,
     described,
     find_edges,
@@ -35,12 +35,12 @@ from grokfast.lab.runs.directory import Run
 from grokfast.lab.stats import Steps
 
 
-def at(*steps: int, **values: float) -> Tried:
+def at(*steps: int, **values: float) -> _Tried:
     """A setting whose seeds took these steps."""
     return values, [Steps(step) for step in steps]
 
 
-def never(*after: int, **values: float) -> Tried:
+def never(*after: int, **values: float) -> _Tried:
     return values, [Steps(step, False) for step in after]
 
 
@@ -68,7 +68,7 @@ def test_a_setting_that_diverged_comes_after_all_others() -> None:
 
 def test_the_number_that_moves_the_steps_most_comes_first() -> None:
     settings = ranked(SQUARE)
-    assert Family("", "", "", settings, {}, 15).axes == ["lamb", "wd"]
+    assert _Family("", "", "", settings, {}, 15).axes == ["lamb", "wd"]
     assert importance(settings, "lamb") > 0.9
     assert importance(settings, "lamb") + importance(settings, "wd") == pytest.approx(1.0, abs=0.01)
     assert importance(ranked([at(10, lamb=x) for x in LAMBS]), "lamb") == 0.0
@@ -161,12 +161,12 @@ def square(folder: Path, seeds: int = 2) -> list[Run]:
     ]
 
 
-def only(runs: list[Run]) -> Family:
+def only(runs: list[Run]) -> _Family:
     (found,) = find_families(runs)
     return found
 
 
-def fields_of(family: Family) -> dict[tuple[str, str], Any]:
+def fields_of(family: _Family) -> dict[tuple[str, str], Any]:
     (drawn,) = heat_map(family).views
     turned = drawn["encoding"]["x"]["title"] != "lamb"
     rows = drawn["data"]["values"]

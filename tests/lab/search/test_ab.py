@@ -13,7 +13,7 @@ from searches import quiet
 
 import grokfast.lab
 from grokfast.lab.runs.directory import RunError
-from grokfast.lab.search.ab import Report, ab, read_space, source_of
+from grokfast.lab.search.ab import _Report, ab, read_space, source_of
 from grokfast.lab.search.duel import Outcome
 from grokfast.lab.search.space import Choices, Range
 from grokfast.lab.search.workers import Limits
@@ -21,7 +21,7 @@ from grokfast.lab.search.workers import Limits
 calls: list[tuple[str, int]] = []
 
 
-def train_fn(settings: dict[str, Any], seed: int, report: Report) -> None:
+def train_fn(settings: dict[str, Any], seed: int, report: _Report) -> None:
     """A curve that rises by `speed`, best near lr = 0.1, with luck by seed."""
     calls.append((settings["name"], seed))
     luck = random.Random(seed).uniform(0.9, 1.1)
@@ -104,10 +104,10 @@ def test_a_call_that_was_interrupted_continues_and_says_the_same(tmp_path: Path)
 def test_a_changed_function_gets_no_old_answer(tmp_path: Path) -> None:
     space = {"a": {"end": 0.99}, "b": {"end": 0.99}}
 
-    def first(settings: dict[str, Any], seed: int, report: Report) -> None:
+    def first(settings: dict[str, Any], seed: int, report: _Report) -> None:
         [report(step, settings["end"]) for step in (50, 100)]
 
-    def second(settings: dict[str, Any], seed: int, report: Report) -> None:
+    def second(settings: dict[str, Any], seed: int, report: _Report) -> None:
         [report(step, settings["end"] / 2) for step in (50, 100)]
 
     sizes = {"steps": 100, "tunings": 1, "seeds": 5, "hold": 0, "folder": tmp_path}
@@ -119,7 +119,7 @@ def test_a_changed_function_gets_no_old_answer(tmp_path: Path) -> None:
 
 
 def test_runs_that_never_get_there_are_censored_where_they_ended() -> None:
-    def ends_early(settings: dict[str, Any], seed: int, report: Report) -> None:
+    def ends_early(settings: dict[str, Any], seed: int, report: _Report) -> None:
         report(30, settings["end"])
 
     space = {"a": {"end": 0.1}, "b": {"end": math.nan}}
@@ -130,7 +130,7 @@ def test_runs_that_never_get_there_are_censored_where_they_ended() -> None:
 
 
 def test_the_level_must_be_held() -> None:
-    def touches(settings: dict[str, Any], seed: int, report: Report) -> None:
+    def touches(settings: dict[str, Any], seed: int, report: _Report) -> None:
         for step in range(10, 101, 10):
             if report(step, 0.99 if step == 20 or step >= settings["stays"] else 0.1):
                 return
@@ -142,7 +142,7 @@ def test_the_level_must_be_held() -> None:
 
 
 def test_without_a_level_the_last_value_counts() -> None:
-    def falls(settings: dict[str, Any], seed: int, report: Report) -> None:
+    def falls(settings: dict[str, Any], seed: int, report: _Report) -> None:
         for step in range(10, 101, 10):
             assert not report(step, settings["scale"] * (1 + seed % 7 / 1000) / step) or step == 100
 
@@ -154,7 +154,7 @@ def test_without_a_level_the_last_value_counts() -> None:
 
 
 def test_a_tensor_may_be_reported(tmp_path: Path) -> None:
-    def reports_tensors(settings: dict[str, Any], seed: int, report: Report) -> None:
+    def reports_tensors(settings: dict[str, Any], seed: int, report: _Report) -> None:
         report(torch.tensor(50), torch.tensor(0.99))  # type: ignore[arg-type]
 
     outcome = fight(reports_tensors, {"a": {}, "b": {}}, steps=100, tunings=1, hold=0, folder=tmp_path)
@@ -183,9 +183,9 @@ def test_the_cost_and_what_is_tuned_are_told_first() -> None:
     assert any(line.startswith("1 of 24 runs") and "left" in line for line in told[3:])
 
 
-def report_of(measure: str = "accuracy", level: float | None = 0.9, **more: Any) -> Report:
+def report_of(measure: str = "accuracy", level: float | None = 0.9, **more: Any) -> _Report:
     settings = {"measure": measure, "until": level, "level": level or 1.0, "steps": 100, "hold": 0}
-    return Report({**settings, **more})
+    return _Report({**settings, **more})
 
 
 @pytest.mark.parametrize(

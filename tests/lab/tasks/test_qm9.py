@@ -20,7 +20,7 @@ from torch.nn.functional import mse_loss
 
 from grokfast.lab.tasks.data import DataError, locate, read_text
 from grokfast.lab.tasks.qm9.gdb9 import CSV, FOLDERS, SDF, TARGETS, read_uncharacterized
-from grokfast.lab.tasks.qm9.molecules import Graphs, read_molecules
+from grokfast.lab.tasks.qm9.molecules import _Graphs, read_molecules
 from grokfast.lab.tasks.qm9.qm9pack import PACKAGE_COLUMNS
 from grokfast.lab.tasks.qm9.task import Qm9Config, Qm9Task
 
@@ -43,22 +43,22 @@ def small(**changes: Any) -> Qm9Config:
     return Qm9Config(**{"molecules": 13, "width": 6, "out_width": 5, "batch_size": 4, **changes})
 
 
-def read(data_dir: Path | None, count: int = 13, target: str = "alpha") -> Graphs:
+def read(data_dir: Path | None, count: int = 13, target: str = "alpha") -> _Graphs:
     return read_molecules(data_dir, count=count, target=target)
 
 
-def same(one: Graphs, other: Graphs) -> bool:
+def same(one: _Graphs, other: _Graphs) -> bool:
     return all(torch.equal(mine, theirs) for mine, theirs in zip(one, other, strict=True))
 
 
-def one_molecule(graphs: Graphs, i: int) -> dict[str, torch.Tensor]:
+def one_molecule(graphs: _Graphs, i: int) -> dict[str, torch.Tensor]:
     first, last = graphs.atom_ends[i : i + 2].tolist()
     edges = slice(*graphs.edge_ends[i : i + 2].tolist())
     kinds = nn.functional.one_hot(graphs.bonds[edges], 4).float()
     return {"x": graphs.atoms[first:last], "edge_index": graphs.edges[:, edges] - first, "edge_attr": kinds}
 
 
-def as_pyg(graphs: Graphs, chosen: list[int]) -> Any:
+def as_pyg(graphs: _Graphs, chosen: list[int]) -> Any:
     """PyTorch Geometric's batch of these molecules."""
     from torch_geometric.data import Batch, Data
 
@@ -68,7 +68,7 @@ def as_pyg(graphs: Graphs, chosen: list[int]) -> Any:
 # Graphs -------------------------------------------------------------------------------------------------------------
 
 
-def assert_pyg_reads_the_same(graphs: Graphs, root: Path) -> None:
+def assert_pyg_reads_the_same(graphs: _Graphs, root: Path) -> None:
     Qm9Task(small(molecules=2), data_dir=root / "raw")  # imports torch_geometric without its warnings
     from torch_geometric.datasets import QM9
 

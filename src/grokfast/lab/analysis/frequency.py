@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import grokfast
 
 
-class Response(NamedTuple):
+class _Response(NamedTuple):
     """What a filter does to each frequency and to a single unit gradient: the paper's figure of MA and EMA."""
 
     frequency: NDArray[Any]  # (points,): cycles per step, a log grid up to 0.5, without 0
@@ -24,7 +24,7 @@ class Response(NamedTuple):
 
 
 @functools.lru_cache(maxsize=64)  # a page asks for it twice
-def response(filter: grokfast.Filter) -> Response:
+def response(filter: grokfast.Filter) -> _Response:
     """The response of any filter: its transfer function from its coefficients, its impulse response by running it.
 
     >>> found = response(grokfast.EMA(alpha=0.98, lamb=2.0))
@@ -33,7 +33,7 @@ def response(filter: grokfast.Filter) -> Response:
     """
     frequency = np.geomspace(1e-4, 0.5, 400)
     slow, total = np.abs(transfer(filter, frequency, of_slow=True)), np.abs(transfer(filter, frequency))
-    return Response(frequency, slow, total, impulse_response(filter, 200), filter.cutoff_frequency())
+    return _Response(frequency, slow, total, impulse_response(filter, 200), filter.cutoff_frequency())
 
 
 def transfer(filter: grokfast.Filter, frequency: NDArray[Any], *, of_slow: bool = False) -> NDArray[np.complex128]:

@@ -22,7 +22,7 @@ SHORTEST = 16  # steps; fewer have no spectrum to speak of
 SEGMENT = 1024  # steps; shorter ones do not reach below the cutoff of the paper's filters
 
 
-class Phase(NamedTuple):
+class _Phase(NamedTuple):
     """The gradients of the steps start < t <= stop; both densities in units of the power before the filter."""
 
     start: int
@@ -32,7 +32,7 @@ class Phase(NamedTuple):
     after: NDArray[Any]  # (bins,): times the spacing it adds up to the gain in power
 
 
-class Gain(NamedTuple):
+class _Gain(NamedTuple):
     """A gain over frequency, measured and in theory: |1 + H|^2 for the power of gradients, 1 + H for updates."""
 
     frequency: NDArray[Any]  # (bins,): cycles per step
@@ -103,7 +103,7 @@ def fit_segment(steps: int, segment: int) -> int:
 # Recorded runs ----------------------------------------------------------------------------------------------------
 
 
-def filtered_spectra(run: Run, *, segment: int = SEGMENT) -> dict[str, Phase]:
+def filtered_spectra(run: Run, *, segment: int = SEGMENT) -> dict[str, _Phase]:
     """The gradients a run recorded, before and after the filter: of the `"whole run"` and of its two phases.
 
     The phases are `"before grokking"` and `"after grokking"`. Where there is too little after it, because the run
@@ -134,13 +134,13 @@ def phases(run: Run, steps: int, least: int) -> dict[str, tuple[int, int]]:
     return {}
 
 
-def phase(sampled: Sampled, start: int, stop: int, segment: int) -> Phase:
+def phase(sampled: Sampled, start: int, stop: int, segment: int) -> _Phase:
     before, after = sampled.before[start:stop], sampled.after[start:stop]
     frequency, density = power_density(before, segment=segment)
-    return Phase(start, stop, frequency, density, power_density(after, segment=segment, reference=before)[1])
+    return _Phase(start, stop, frequency, density, power_density(after, segment=segment, reference=before)[1])
 
 
-def measured_gain(run: Run, *, segment: int = SEGMENT) -> Gain:
+def measured_gain(run: Run, *, segment: int = SEGMENT) -> _Gain:
     """The power after the filter over that before, beside |1 + H|^2; both 1 for a run without a filter.
 
     At the lowest frequencies, and near zeros of the filter, it is measured too high: power of neighbouring frequencies
@@ -148,7 +148,7 @@ def measured_gain(run: Run, *, segment: int = SEGMENT) -> Gain:
     move these bins down.
     """
     if (table := read_spectra(run)) is not None:
-        return Gain(*(np.array(table["gain"][name]) for name in Gain._fields))
+        return _Gain(*(np.array(table["gain"][name]) for name in _Gain._fields))
     name = run.settings["filter"]
     if name is not None and name not in FILTERS:
         raise RunError(f"{run.name} has a filter that is not known here: {name}")
@@ -156,7 +156,7 @@ def measured_gain(run: Run, *, segment: int = SEGMENT) -> Gain:
     start = 0 if filter is None else settled(sampled, filter)
     _, _, frequency, before, after = phase(sampled, start, len(sampled.before), segment)
     theory = np.ones_like(frequency) if filter is None else np.abs(transfer(filter, frequency)) ** 2
-    return Gain(frequency, after / before, theory)
+    return _Gain(frequency, after / before, theory)
 
 
 def settled(sampled: Sampled, filter: grokfast.Filter) -> int:
@@ -180,7 +180,7 @@ def spectrum_table(run: Run) -> dict[str, Any]:
     return {"phases": {name: plain_phase(found) for name, found in filtered_spectra(run).items()}, "gain": gain}
 
 
-def plain_phase(found: Phase) -> dict[str, Any]:
+def plain_phase(found: _Phase) -> dict[str, Any]:
     densities = {name: few_digits(getattr(found, name)) for name in ("before", "after")}
     return {"start": found.start, "stop": found.stop, "segment": round(1 / found.frequency[0]), **densities}
 
@@ -194,16 +194,16 @@ def has_spectra(run: Run) -> bool:
     return has_gradients(run) or run.tables.get("spectra") is not None
 
 
-def read_phase(values: dict[str, Any]) -> Phase:
+def read_phase(values: dict[str, Any]) -> _Phase:
     frequency = np.fft.rfftfreq(values["segment"])[1:]
-    return Phase(values["start"], values["stop"], frequency, np.array(values["before"]), np.array(values["after"]))
+    return _Phase(values["start"], values["stop"], frequency, np.array(values["before"]), np.array(values["after"]))
 
 
 # Appendix A -------------------------------------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=16)  # it takes a second, and a page and a figure show the same filters
-def update_gain(filter: grokfast.Filter, *, steps: int = 1000, momentum: float = 0.9, **options: Any) -> Gain:
+def update_gain(filter: grokfast.Filter, *, steps: int = 1000, momentum: float = 0.9, **options: Any) -> _Gain:
     """The theorem of appendix A in numbers: filtered gradients give SGD the updates that filtering these would give.
 
     White noise is fed to torch.optim.SGD with and without the filter. It comes out of silence and goes into silence
@@ -217,7 +217,7 @@ def update_gain(filter: grokfast.Filter, *, steps: int = 1000, momentum: float =
     plain, filtered = (np.fft.rfft(sgd_updates(grads, options, f), axis=0) for f in (None, filter))
     measured = (plain.conj() * filtered).sum(axis=1) / (np.abs(plain) ** 2).sum(axis=1)
     frequency = np.fft.rfftfreq(len(grads))
-    return Gain(frequency, measured, transfer(filter, frequency))
+    return _Gain(frequency, measured, transfer(filter, frequency))
 
 
 def sgd_updates(grads: NDArray[Any], options: dict[str, Any], filter: grokfast.Filter | None) -> NDArray[Any]:

@@ -32,7 +32,7 @@ OF_FILTER = {None: 0, "ma": 1, "ema": 2}  # the colour of a filter, if none of t
 FIRST_FREE = 3  # the colours before it are kept for the three arms that everything is about
 
 
-class Band(NamedTuple):
+class _Band(NamedTuple):
     """A curve over steps: the median over seeds, the lowest and the highest."""
 
     steps: NDArray[np.int64]
@@ -174,7 +174,7 @@ def assign(wanted: Mapping[str, int | None]) -> dict[str, str]:
 # Bands ----------------------------------------------------------------------------------------------------------------
 
 
-def band(arm: Arm, field: str, *, points: int = POINTS) -> Band | None:
+def band(arm: Arm, field: str, *, points: int = POINTS) -> _Band | None:
     """The curve of one field of the rows in at most `points` points; None if the runs do not have it.
 
     A run that stopped when it had reached its level keeps its last value, as early stopping would. One that is not
@@ -191,7 +191,7 @@ def band(arm: Arm, field: str, *, points: int = POINTS) -> Band | None:
     middle, low, high = np.nanmedian(values, 0), np.nanmin(values, 0), np.nanmax(values, 0)
     reached = [step for run in arm.runs if (step := run.crossing().step) is not None]
     kept = thin(steps, middle, points, always=np.searchsorted(steps, reached).clip(0, len(steps) - 1))
-    return Band(steps[kept], middle[kept], low[kept], high[kept])
+    return _Band(steps[kept], middle[kept], low[kept], high[kept])
 
 
 def finite_points(rows: Sequence[Row], field: str) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:

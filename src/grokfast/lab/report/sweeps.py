@@ -24,16 +24,16 @@ MOST = 12  # values of an axis of a heat map; more are put into bins
 BINS = 6
 SHOWN = 10  # settings in the table
 DARK = "#6b7280"  # grey, which is in no scale of ours; white letters on it can be read
-Tried = tuple[Mapping[str, float], list[Steps]]  # a setting by the numbers that were varied, and what its runs took
+_Tried = tuple[Mapping[str, float], list[Steps]]  # a setting by the numbers that were varied, and what its runs took
 
 
-class Family(NamedTuple):
+class _Family(NamedTuple):
     """Runs of one task and one kind of filter that differ in numbers only, one of them at three values or more."""
 
     name: str  # of its pictures
     title: str
     level: str
-    tried: list[Tried]  # the best first
+    tried: list[_Tried]  # the best first
     fixed: Mapping[str, float]  # numbers that were not varied and are worth showing
     runs: int
 
@@ -51,7 +51,7 @@ class Family(NamedTuple):
 # Families among runs --------------------------------------------------------------------------------------------------
 
 
-def find_families(runs: Sequence[Run]) -> list[Family]:
+def find_families(runs: Sequence[Run]) -> list[_Family]:
     """The families among runs of one task, judged at one level."""
     alike: dict[str, list[Run]] = {}
     for run in runs:
@@ -62,7 +62,7 @@ def find_families(runs: Sequence[Run]) -> list[Family]:
     return [f._replace(name=f"{f.name}-{i}") for i, f in enumerate(made)]
 
 
-def make_family(runs: Sequence[Run]) -> Family | None:
+def make_family(runs: Sequence[Run]) -> _Family | None:
     """The family of runs that differ in numbers only; None if no number has three values."""
     found, run = arms(runs), runs[0]
     numbers = [varied_numbers(arm.runs[0]) for arm in found]
@@ -80,7 +80,7 @@ def make_family(runs: Sequence[Run]) -> Family | None:
     title = f"{run.task}, {filter or 'no filter'}, {run.settings['optimizer']}"
     level = f"validation {run.measure} {run.level:g}"
     name = picture_name(run.task, filter or "baseline")
-    return Family(name, title, level, tried, fixed, sum(len(arm.runs) for arm in found))
+    return _Family(name, title, level, tried, fixed, sum(len(arm.runs) for arm in found))
 
 
 def varied_numbers(run: Run) -> dict[str, float]:
@@ -96,21 +96,21 @@ def varied_numbers(run: Run) -> dict[str, float]:
 # Settings -------------------------------------------------------------------------------------------------------------
 
 
-def steps_in(tried: Tried) -> Spread:
+def steps_in(tried: _Tried) -> Spread:
     return spread_of(tried[1])
 
 
-def reached(tried: Tried) -> bool:
+def reached(tried: _Tried) -> bool:
     """Whether the median was measured."""
     return steps_in(tried).median.exact
 
 
-def ranked(tried: Iterable[Tried]) -> list[Tried]:
+def ranked(tried: Iterable[_Tried]) -> list[_Tried]:
     """The fastest first, by the median over seeds."""
     return sorted(tried, key=lambda one: (steps_in(one).order, tuple(one[0].values())))
 
 
-def make_bins(tried: Sequence[Tried], name: str) -> list[tuple[float, float]]:
+def make_bins(tried: Sequence[_Tried], name: str) -> list[tuple[float, float]]:
     """The values of an axis, or bins from the lowest to the highest that hold about as many of them each."""
     values = sorted({known[name] for known, _ in tried})
     if len(values) <= MOST:
@@ -127,7 +127,7 @@ def bin_text(low: float, high: float) -> str:
     return f"{low:g}" if low == high else f"{low:.3g} to {high:.3g}"
 
 
-def importance(tried: Sequence[Tried], name: str) -> float:
+def importance(tried: Sequence[_Tried], name: str) -> float:
     """The part of the variance of log s that the mean over each value of an axis explains, in [0, 1]."""
     bins = make_bins(tried, name)
     places = np.array([place_in(bins, values[name]) for values, _ in tried])
@@ -138,10 +138,10 @@ def importance(tried: Sequence[Tried], name: str) -> float:
     return float(explained.var() / logs.var()) if np.ptp(logs) > 0 else 0.0
 
 
-def make_grid(tried: Sequence[Tried], x: str, y: str) -> list[list[Tried | None]]:
+def make_grid(tried: Sequence[_Tried], x: str, y: str) -> list[list[_Tried | None]]:
     """The best of ranked settings for each pair of values of two axes, [y][x]; None if there is none."""
     columns, rows = make_bins(tried, x), make_bins(tried, y)
-    cells: list[list[Tried | None]] = [[None] * len(columns) for _ in rows]
+    cells: list[list[_Tried | None]] = [[None] * len(columns) for _ in rows]
     for one in tried:
         row, column = cells[place_in(rows, one[0][y])], place_in(columns, one[0][x])
         row[column] = row[column] or one
@@ -157,7 +157,7 @@ def place_of(name: str, value: float) -> float:
     return 1 / (1 - value) if name == "alpha" and value < 1 else value
 
 
-def ten_percent_off(tried: Sequence[Tried], name: str) -> tuple[float | None, float | None]:
+def ten_percent_off(tried: Sequence[_Tried], name: str) -> tuple[float | None, float | None]:
     """How many more steps than the best of ranked settings it takes, as a fraction, with 10% less and 10% more.
 
     The other numbers are those of the best. None: not measured.
@@ -174,7 +174,7 @@ def ten_percent_off(tried: Sequence[Tried], name: str) -> tuple[float | None, fl
     return None if less is None else less / median - 1, None if more is None else more / median - 1
 
 
-def between(points: Sequence[tuple[float, Tried]], x: float) -> float | None:
+def between(points: Sequence[tuple[float, _Tried]], x: float) -> float | None:
     """Steps at a place between two neighbours; None beyond the last, or if a neighbour did not reach the level."""
     for (a, left), (b, right) in itertools.pairwise(points):
         if a <= x <= b:
@@ -186,7 +186,7 @@ def between(points: Sequence[tuple[float, Tried]], x: float) -> float | None:
     return None
 
 
-def find_edges(tried: Sequence[Tried]) -> dict[str, Literal["lowest", "highest"]]:
+def find_edges(tried: Sequence[_Tried]) -> dict[str, Literal["lowest", "highest"]]:
     """The axes on which nothing was tried beyond the best of ranked settings; below 0 there is nothing to try."""
     edges: dict[str, Literal["lowest", "highest"]] = {}
     for name, value in tried[0][0].items():
@@ -201,7 +201,7 @@ def find_edges(tried: Sequence[Tried]) -> dict[str, Literal["lowest", "highest"]
 # What the page says ---------------------------------------------------------------------------------------------------
 
 
-def described(family: Family) -> dict[str, Any]:
+def described(family: _Family) -> dict[str, Any]:
     """A family as the template shows it."""
     best, *others = family.tried
     longest = max((steps.value for _, took in family.tried for steps in took if math.isfinite(steps.value)), default=0)
@@ -225,12 +225,12 @@ def described(family: Family) -> dict[str, Any]:
     }
 
 
-def second_text(best: Tried, second: Tried) -> str:
+def second_text(best: _Tried, second: _Tried) -> str:
     """The verdict on the best setting beside the second."""
     return sentence(verdict([best[1]], [second[1]]), values_text(best[0]), values_text(second[0]))
 
 
-def best_rows(family: Family) -> list[list[str]]:
+def best_rows(family: _Family) -> list[list[str]]:
     axes = family.axes
     lines = [["place", *map(words, axes), "seeds", "median steps", "lowest to highest", "not reached"]]
     for place, one in enumerate(family.tried[:SHOWN], start=1):
@@ -240,7 +240,7 @@ def best_rows(family: Family) -> list[list[str]]:
     return lines
 
 
-def beside_rows(family: Family) -> list[list[str]]:
+def beside_rows(family: _Family) -> list[list[str]]:
     lines = [["setting", "best", "10% less", "10% more"]]
     for name in family.axes:
         changes = ["not measured" if part is None else f"{part:+.1%}" for part in ten_percent_off(family.tried, name)]
@@ -248,7 +248,7 @@ def beside_rows(family: Family) -> list[list[str]]:
     return lines
 
 
-def steps_text(one: Tried) -> str:
+def steps_text(one: _Tried) -> str:
     """The steps of a setting over its seeds, in words."""
     steps = steps_in(one)
     seeds = "1 seed" if steps.count == 1 else f"{steps.count} seeds, {steps.interval}"
@@ -269,12 +269,12 @@ def sweep_pictures(runs: Sequence[Run]) -> list[Picture]:
     return [picture for family in find_families(runs) for picture in pictures(family)]
 
 
-def pictures(family: Family) -> list[Picture]:
+def pictures(family: _Family) -> list[Picture]:
     """The steps over the one number that was varied, or over the two that matter most; and all of them side by side."""
     return [profile(family)] if len(family.axes) == 1 else [heat_map(family), parallel(family)]
 
 
-def profile(family: Family) -> Picture:
+def profile(family: _Family) -> Picture:
     """Each run as a ring, or a cross where it ended without having reached the level; a line through the medians."""
     (name,) = family.axes
     along = sorted((one for one in family.tried if reached(one)), key=lambda one: one[0][name])
@@ -294,7 +294,7 @@ def profile(family: Family) -> Picture:
     return Picture(f"sweep-{family.name}", f"{family.title}: steps over {words(name)}", [drawn], names)
 
 
-def heat_map(family: Family) -> Picture:
+def heat_map(family: _Family) -> Picture:
     """Few steps are yellow, many are purple, grey was not reached; a star marks the best."""
     x, y, *rest = family.axes
     cells = make_grid(family.tried, x, y)
@@ -333,7 +333,7 @@ def heat_map(family: Family) -> Picture:
     return Picture(f"sweep-{family.name}", title, [drawn])
 
 
-def parallel(family: Family) -> Picture:
+def parallel(family: _Family) -> Picture:
     """Parallel coordinates: a line for each setting from axis to axis, the last of which has the steps.
 
     From blue, the fastest, to orange; the best is thick. A setting that did not reach the level is grey and ends at the
@@ -396,7 +396,7 @@ def parallel(family: Family) -> Picture:
     return Picture(f"parallel-{family.name}", f"{family.title}: every setting", [drawn])
 
 
-def scale_of(tried: Sequence[Tried], name: str) -> dict[float, float]:
+def scale_of(tried: Sequence[_Tried], name: str) -> dict[float, float]:
     """Heights of the values of an axis, on a log scale if all are positive."""
     places = {values[name]: place_of(name, values[name]) for values, _ in tried}
     if min(places.values()) > 0:

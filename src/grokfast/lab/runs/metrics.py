@@ -34,7 +34,7 @@ class Row(NamedTuple):
     more: Mapping[str, float] | None = None  # whatever else the task measures
 
 
-class Best(NamedTuple):
+class _Best(NamedTuple):
     """The best value of a curve, and the first evaluated step that has it."""
 
     step: int
@@ -52,10 +52,10 @@ def reaches(rows: Sequence[Row], level: float, measure: Measure = "accuracy") ->
     return [v is not None and (v >= level if measure == "accuracy" else v <= level) for v in values]
 
 
-def best(rows: Sequence[Row], measure: Measure) -> Best | None:
+def best(rows: Sequence[Row], measure: Measure) -> _Best | None:
     """The highest validation accuracy or the lowest validation loss; None where there is none."""
     pairs = zip(rows, validation(rows, measure), strict=True)
-    found = [Best(row.step, v) for row, v in pairs if v is not None and math.isfinite(v)]
+    found = [_Best(row.step, v) for row, v in pairs if v is not None and math.isfinite(v)]
     sign = 1 if measure == "loss" else -1
     return min(found, key=lambda best: (sign * best.value, best.step), default=None)
 

@@ -33,7 +33,7 @@ LINE_SECONDS = 10.0  # between lines about the progress
 
 
 @dataclass
-class Report:
+class _Report:
     """What a training function calls: `if report(step, accuracy): break`."""
 
     settings: Settings
@@ -69,7 +69,7 @@ class Report:
 
 
 def ab(
-    train_fn: Callable[[dict[str, Any], int, Report], object],
+    train_fn: Callable[[dict[str, Any], int, _Report], object],
     space: Mapping[str, Mapping[str, Any]],
     *,
     steps: int,
@@ -140,7 +140,7 @@ def ab(
     where = None if folder is None else Path(folder)
     if where is not None:
         begin_in(where, "duel.json", duel.shared(), free=("train_fn",))
-    pool = Here(train_fn, where, tell)
+    pool = _Here(train_fn, where, tell)
     for name, (fixed, ranges) in arms.items():
         tell(f"{name}: {space_text(fixed, ranges)}")
     tell(f"{duel.total:,} runs of train_fn, at most {steps:,} steps each")
@@ -197,7 +197,7 @@ def job_of(duel: Duel) -> Callable[[str, str, dict[str, Any], int, Limits | None
     return make
 
 
-class Here:
+class _Here:
     """Trains in this process, one run after the other, unless runs.jsonl holds it already."""
 
     size = 1
@@ -217,7 +217,7 @@ class Here:
 
     def wait(self, seconds: float) -> list[tuple[Job, str | None]]:
         job = self._waiting.pop()
-        report = Report(job.settings, job.limits)
+        report = _Report(job.settings, job.limits)
         self._train_fn(dict(job.settings["settings"]), job.settings["seed"], report)
         if not report.rows:
             within = f"within {job.settings['steps']} steps, got no call"

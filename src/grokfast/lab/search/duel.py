@@ -63,7 +63,7 @@ START = 10.0  # seconds until the workers have started
 POWER = 1.43  # (1.96 + 0.84) / 1.96: how much narrower an interval must be to decide four times out of five
 STEADY = 1.25  # seconds are not judged if the time of a step varies by more within an arm
 
-Which = tuple[str, str | None]  # an arm, and the arm whose settings it uses if they are not its own
+_Which = tuple[str, str | None]  # an arm, and the arm whose settings it uses if they are not its own
 HEADINGS = {
     "held": "Steps until the validation measure reaches {level} and holds it",
     "first": "Steps until the validation measure reaches {level}",
@@ -114,7 +114,7 @@ class Duel:
         names = list(self.arms)
         return [(name, other) for name in names if (other := reference_of(name, names)) is not None]
 
-    def sides(self) -> list[Which]:
+    def sides(self) -> list[_Which]:
         """Everything that is run on fresh seeds: the arms as tuned, then the controls."""
         added = [(name, other) for name, other in self.pairs() if name.startswith(f"{other}+")]
         controls = [side for name, other in added for side in ((other, name), (name, other))]
@@ -211,9 +211,9 @@ class Contest:
     ) -> None:
         self.duel, self._job_of, self._complete, self._journal = duel, job_of, complete, journal
         self.searches: dict[tuple[str, int], Search] = {}
-        self.settings: dict[tuple[Which, int], dict[str, Any]] = {}
-        self.runs: dict[tuple[Which, int, int], Run | str] = {}
-        self._jobs: dict[tuple[Which, int, int], Job] = {}
+        self.settings: dict[tuple[_Which, int], dict[str, Any]] = {}
+        self.runs: dict[tuple[_Which, int, int], Run | str] = {}
+        self._jobs: dict[tuple[_Which, int, int], Job] = {}
 
     def advance(self, ask: Ask) -> bool:
         """Ask for all runs that can be known to be needed; True once none is missing. The first tunings come first."""
@@ -247,7 +247,7 @@ class Contest:
         self.settings[(name, None), k] = {**given, **search.best().setting}
         return True
 
-    def _judge(self, side: Which, k: int, seed: int, ask: Ask) -> bool:
+    def _judge(self, side: _Which, k: int, seed: int, ask: Ask) -> bool:
         place = side, k, seed
         if place not in self._jobs:
             self._jobs[place] = self._job_of(side[0], "runs", self.settings[side, k], seed, None)
@@ -255,7 +255,7 @@ class Contest:
             self.runs[place] = run
         return place in self.runs
 
-    def _cross(self, side: Which, k: int) -> bool:
+    def _cross(self, side: _Which, k: int) -> bool:
         """The settings of a control, if both arms are tuned: its own, with what the other arm has otherwise."""
         arm, other = side
         if other is None or any(((name, None), k) not in self.settings for name in side if name):
@@ -273,7 +273,7 @@ class Contest:
 # The outcome --------------------------------------------------------------------------------------------------------
 
 
-class Side(NamedTuple):
+class _Side(NamedTuple):
     """An arm or a control as a page shows it: the settings of its first tuning, and the numbers of all its runs."""
 
     name: str
@@ -322,21 +322,21 @@ class Outcome(NamedTuple):
         return [row["text"] for row in sorted(shown, key=lambda row: row["by"] != first)]
 
     @property
-    def arms(self) -> list[Side]:
+    def arms(self) -> list[_Side]:
         """The arms as tuned, then the controls."""
-        found: list[Side] = []
+        found: list[_Side] = []
         measure = self.duel["objective"]
         for name in self._names():
             first = next(row for row in self.settings if (row["arm"], row["settings_of"]) == name)
             rows = self._runs_of(name)
             numbers = [[steps_from(row, by) for row in rows] for by in (measure, "seconds")]
-            found.append(Side(title_of(*name), first["setting"], first["command"], *numbers))
+            found.append(_Side(title_of(*name), first["setting"], first["command"], *numbers))
         return found
 
-    def _names(self) -> list[Which]:
+    def _names(self) -> list[_Which]:
         return list(dict.fromkeys((row["arm"], row["settings_of"]) for row in self.runs))
 
-    def _runs_of(self, name: Which) -> list[dict[str, Any]]:
+    def _runs_of(self, name: _Which) -> list[dict[str, Any]]:
         return [row for row in self.runs if (row["arm"], row["settings_of"]) == name and row["error"] is None]
 
     @property
@@ -441,7 +441,7 @@ def trial_rows(name: str, k: int, search: Search) -> Iterable[dict[str, Any]]:
             }
 
 
-def fresh_row(side: Which, k: int, seed: int, run: Run | str, measures: Sequence[str]) -> dict[str, Any]:
+def fresh_row(side: _Which, k: int, seed: int, run: Run | str, measures: Sequence[str]) -> dict[str, Any]:
     row: dict[str, Any] = {"arm": side[0], "settings_of": side[1], "tuning": k, "seed": seed}
     numbers = {name: judged_number(run, name) if isinstance(run, Run) else Steps(math.inf, False) for name in measures}
     for name, found in numbers.items():
@@ -464,9 +464,9 @@ def verdict_rows(duel: Duel, contest: Contest) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     names = ("arm", "settings_of", "reference", "reference_settings_of")
     for arm, reference in duel.pairs():
-        as_tuned: tuple[Which, Which] = ((arm, None), (reference, None))
-        first: tuple[Which, Which] = ((arm, None), (reference, arm))
-        second: tuple[Which, Which] = ((arm, reference), (reference, None))
+        as_tuned: tuple[_Which, _Which] = ((arm, None), (reference, None))
+        first: tuple[_Which, _Which] = ((arm, None), (reference, arm))
+        second: tuple[_Which, _Which] = ((arm, reference), (reference, None))
         beside = [first, as_tuned, second] if arm.startswith(f"{reference}+") else [as_tuned]
         controls: dict[str, stats.Verdict] = {}
         for pair in beside:
@@ -500,8 +500,8 @@ def more_units(verdict: stats.Verdict) -> int | None:
 
 
 def compared(
-    duel: Duel, contest: Contest, challenger: Which, reference: Which
-) -> Iterable[tuple[str, stats.Quantity, list[Any]]]:
+    duel: Duel, contest: Contest, challenger: _Which, reference: _Which
+) -> Iterable[tuple[str, stats._Quantity, list[Any]]]:
     """The measures by which two sides are compared, each with the numbers of both: a list for each tuning."""
     sides = [
         [

@@ -244,7 +244,7 @@ class Journal:
                 file.write((json.dumps([*entry, short_hash(entry)]) + "\n").encode())
 
 
-class Trial(NamedTuple):
+class _Trial(NamedTuple):
     """A setting that a search tries, the runs it needs, and what became of each: a run, a reason, or None so far."""
 
     setting: dict[str, Any]
@@ -276,7 +276,7 @@ class Search:
         name: str = "",
     ) -> None:
         self.sweep, self.make_job, self.journal, self.name = sweep, make_job, journal, name
-        self.trials: list[Trial] = []
+        self.trials: list[_Trial] = []
         self._results: dict[int, list[tuple[Run, bool]]] = {}
         self._grid = sweep.corners() if sweep.search == "grid" else []
 
@@ -302,13 +302,13 @@ class Search:
             return True
         return all(self.trials[seen].ended for seen in self._seen_by(number))
 
-    def _begin(self, number: int) -> Trial:
+    def _begin(self, number: int) -> _Trial:
         setting, limits = self._grid[number] if self._grid else self._propose(number), None
         if self.sweep.prune:
             results = [result for seen in self._seen_by(number) for result in self.results(seen)]
             limits = limits_of([run for run, pruned in results if not pruned], self.sweep.objective)
         jobs = [self.make_job(setting, seed, limits) for seed in self.sweep.seeds]
-        return Trial(setting, jobs, [None] * len(jobs))
+        return _Trial(setting, jobs, [None] * len(jobs))
 
     def _propose(self, number: int) -> dict[str, Any]:
         known = self.journal.get(self.name, number)
@@ -332,7 +332,7 @@ class Search:
             return None
         return middle(value_of(run, self.sweep.objective) for run in runs)
 
-    def best(self) -> Trial:
+    def best(self) -> _Trial:
         """The trial with the smallest value among those that were trained to their end."""
         found: dict[int, float] = {}
         for number in range(len(self.trials)):

@@ -182,7 +182,7 @@ def load_code(job: Job) -> None:
 # Processes of this machine ------------------------------------------------------------------------------------------
 
 
-class Processes:
+class _Processes:
     """A pool of processes, which live as long as the pool; one starts when it is first needed."""
 
     def __init__(self, size: int, tell: Tell, command: list[str] | None = None) -> None:
@@ -229,7 +229,7 @@ class Processes:
                 self._idle.append(pipe)
         return ended
 
-    def __enter__(self) -> Processes:
+    def __enter__(self) -> _Processes:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
@@ -287,7 +287,7 @@ def work(pipe: Connection, command: list[str] | None) -> None:
 # Ray ----------------------------------------------------------------------------------------------------------------
 
 
-class Ray:
+class _Ray:
     """Tasks on a Ray cluster, or on one that is started here. All nodes must see the folder under the same path."""
 
     def __init__(
@@ -341,7 +341,7 @@ class Ray:
             ended.append((job, text))
         return ended
 
-    def __enter__(self) -> Ray:
+    def __enter__(self) -> _Ray:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
@@ -397,12 +397,12 @@ def open_pool(
     address: str | None,
     tell: Tell,
     command: list[str] | None,
-) -> Processes | Ray:
+) -> _Processes | _Ray:
     """The pool that trains the runs of a folder; a context manager. `given` names their threads and device."""
     if engine == "ray":
         needs = {"threads": given["threads"], "device": given["device"]}
-        return Ray(folder, workers, command, address=address, **needs)
-    return Processes(count_workers(given, workers), tell, command)
+        return _Ray(folder, workers, command, address=address, **needs)
+    return _Processes(count_workers(given, workers), tell, command)
 
 
 # The leader ---------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from grokfast.lab.tasks.qm9.qm9pack import read_package
 BOND_TYPES, ATOM_FEATURES = len(BOND_ORDERS), len(ELEMENTS) + 6
 
 
-class Graphs(NamedTuple):
+class _Graphs(NamedTuple):
     """Molecules one after the other; atoms are counted through all of them."""
 
     atoms: Tensor  # (atoms, 11): features
@@ -34,11 +34,11 @@ class Graphs(NamedTuple):
     targets: Tensor  # (molecules,)
     numbers: Tensor  # (molecules,): in QM9, N of gdb_N
 
-    def to(self, device: torch.device) -> Graphs:
-        return Graphs(*(part.to(device) for part in self))
+    def to(self, device: torch.device) -> _Graphs:
+        return _Graphs(*(part.to(device) for part in self))
 
 
-def read_molecules(data_dir: DataDir, *, count: int, target: str) -> Graphs:
+def read_molecules(data_dir: DataDir, *, count: int, target: str) -> _Graphs:
     """The first molecules of QM9, from the files of the data directory or else from the package qm9pack.
 
     A directory that the user named must have the files: the package would be other data than was asked for.
@@ -70,7 +70,7 @@ def import_rdkit() -> tuple[Any, Any]:
     return Chem, rdBase
 
 
-def collate(molecules: list[Molecule]) -> Graphs:
+def collate(molecules: list[Molecule]) -> _Graphs:
     graphs = [make_graph(molecule.elements, molecule.orders) for molecule in molecules]
     atoms, edges, bonds = zip(*graphs, strict=True)
     atom_ends = np.cumsum([0, *map(len, atoms)])
@@ -78,7 +78,7 @@ def collate(molecules: list[Molecule]) -> Graphs:
     shifted = [pair + first for pair, first in zip(edges, atom_ends[:-1], strict=True)]
     joined = np.concatenate(atoms), np.concatenate(shifted, axis=1), np.concatenate(bonds), atom_ends, edge_ends
     known = [molecule.target for molecule in molecules], [molecule.number for molecule in molecules]
-    return Graphs(*[*map(torch.from_numpy, joined), *map(torch.tensor, known)])
+    return _Graphs(*[*map(torch.from_numpy, joined), *map(torch.tensor, known)])
 
 
 def make_graph(elements: Array, orders: Array) -> tuple[Array, Array, Array]:
