@@ -59,6 +59,7 @@ def test_a_range_has_the_type_of_its_setting_and_its_scale() -> None:
     first, second, third, fourth = read_dimensions("modmul", [], [], texts)
     assert first == Range("lamb", 1.0, 10.0, "log")
     assert second == Range("window_size", 2, 200)
+    assert isinstance(second, Range)
     assert isinstance(second.low, int)
     assert third == Range("alpha", 0.5, 0.998, "memory")
     assert fourth == Range("clip_norm", 0.25, 4.0, "log", off=True)
