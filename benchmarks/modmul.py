@@ -24,10 +24,10 @@ from timing import alternate, show, write
 from torch.nn.functional import cross_entropy
 
 import grokfast
-from grokfast.lab.request import ask, resolve
+from grokfast.lab.settings import filter_of, optim_of, resolve
 from grokfast.lab.training.machine import keep_freed_memory, peak_memory_bytes
-from grokfast.lab.training.optimizers import make_optimizers
-from grokfast.lab.training.train import make_task
+from grokfast.lab.training.optim import make_optimizers
+from grokfast.lab.training.run import make_task
 
 LEVEL = 0.95
 
@@ -36,9 +36,9 @@ class Plain:
     """The obvious program: model, data, optimizer, filter."""
 
     def __init__(self, name: str | None) -> None:
-        config = resolve(ask("modmul", fast=False, filter=name))
-        self.task: Any = make_task(config)
-        (self.optimizer,) = make_optimizers(self.task.model, config.optim)
+        settings = resolve("modmul", fast=False, filter=name)
+        self.task: Any = make_task(settings)
+        (self.optimizer,) = make_optimizers(self.task.model, optim_of(settings))
         warm = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda k: min(1.0, k / 10))
         self.scheduler, self.name, self.memory = warm, name, {}
 
@@ -83,13 +83,14 @@ class Ours:
     """The lab's task, optimizer and filter."""
 
     def __init__(self, name: str | None, *, compile: bool = False) -> None:
-        config = resolve(ask("modmul", compile=compile, filter=name))
-        self.task: Any = make_task(config)
-        (self.optimizer,) = make_optimizers(self.task.model, config.optim)
+        settings = resolve("modmul", compile=compile, filter=name)
+        self.task: Any = make_task(settings)
+        (self.optimizer,) = make_optimizers(self.task.model, optim_of(settings))
         self.steps, self.loss, self.filter_seconds = 0, torch.zeros(()), 0.0
         self.optimizer.register_step_pre_hook(self._begin)  # hooks run in this order
-        if config.filter:
-            grokfast.attach(self.optimizer, config.filter)
+        filter = filter_of(settings)
+        if filter:
+            grokfast.attach(self.optimizer, filter)
         self.optimizer.register_step_pre_hook(self._end)
 
     def _begin(self, *_: object) -> None:

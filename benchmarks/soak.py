@@ -1,32 +1,66 @@
-"""Faults on purpose, for a few minutes: what was tried, how often, what was lost. `make soak` prints the table.
+"""Faults on purpose: kill -9, damaged files, full disks. `make soak` prints what was tried, how often, what was lost.
 
-Every fault is followed by a resume, whose rows and weights must equal those of a run without faults, bit for bit.
+    python benchmarks/soak.py                            54 kills, 210 damaged files, 6 full disks; about ten minutes
+    python benchmarks/soak.py --kills 20 --damages 50    fewer of them
+    python benchmarks/soak.py --seed 3                   at other moments and in other places
+
+Kills go on until their number is reached, over every kind of run: a run that ends before begins anew. After each one
+the same command continues, and in the end rows and weights, or trials and verdicts, must equal those of a run without
+faults, bit for bit. A damaged file must be refused in one line, or change nothing. A full disk must give one line, and
+when there is room again the same command must end as if nothing had happened. A traceback counts as lost.
 """
 
 from __future__ import annotations
 
+import argparse
+import io
 import json
+import multiprocessing
 import os
 import random
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from grokfast.lab import Run, load_runs
+from grokfast.lab import load_runs
+from grokfast.lab.commands.cli import main as grokfast
+from grokfast.lab.search.duel import load_outcome
 
-GROKFAST = [sys.executable, "-m", "grokfast.lab.commands.cli"]
-SMALL = ["modmul", "--p", "7", "--width", "16", "--depth", "1", "--heads", "2", "--batch-size", "8", "--threads", "1"]
-TRAIN = ["train", *SMALL, "--filter", "ema", "--steps", "1500", "--eval-every", "100", "--checkpoint-seconds", "0.05"]
-KILLS, SECONDS = 15, 300  # at most: of the first part, and between faults of all
+TESTS = Path(__file__).parents[1] / "tests" / "lab"
+OWN = TESTS / "own"
+SMALL = "modmul --p 7 --width 16 --depth 1 --heads 2 --batch-size 8 --threads 1 --checkpoint-seconds 0.1"
+LONG = "--steps 500 --eval-every 25"
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["torch", "torch._dynamo", "grokfast.lab.commands.train", "grokfast.lab.commands.duel"])
+
+# Each kind of run: its command without the place.
+KINDS: dict[str, str] = {
+    "ema with recordings": f"train {SMALL} --filter ema {LONG} --snapshots 4 --gradients 20",
+    "ma": f"train {SMALL} --filter ma --window-size 5 {LONG}",
+    "two stages": f"train {SMALL} --filter ema --two-stage 200 {LONG}",
+    "muon": f"train {SMALL} --optimizer muon --filter ema {LONG}",
+    "qm9": "train qm9 --molecules 13 --width 6 --batch-size 4 --threads 1 --checkpoint-seconds 0.1 --filter ema"
+    " --steps 80 --eval-every 10",
+    "mnist": "train mnist --width 8 --train-points 30 --batch-size 10 --threads 1 --checkpoint-seconds 0.1 --filter ema"
+    " --steps 400 --eval-every 20",
+    "own task and filter": f"train {OWN / 'toy_task.py'}:Sides --filter {OWN / 'toy_filter.py'}:Pair --threads 1"
+    f" --checkpoint-seconds 0.1 {LONG}",
+    "sweep": f"sweep {SMALL} --filter ema --search tpe --trials 7 --range lamb=0.1:10:log --prune --objective loss"
+    " --steps 80 --eval-every 10 --workers 2",
+    "duel": f"duel modmul adamw adamw+ema {SMALL.removeprefix('modmul ')} --until 0.2 --hold 1 --tunings 2 --trials 3"
+    " --seeds 1 --steps 40 --eval-every 5 --workers 2",
+}
+PLACES = {"sweep": "--sweep-dir", "duel": "--duel-dir"}  # the flag for the place; of the others --runs-dir
 
 
 class Line(NamedTuple):
@@ -38,110 +72,285 @@ class Line(NamedTuple):
     seconds: float
 
 
+class Soak:
+    """The place of all runs, the commands, the undisturbed results, and the dice."""
+
+    def __init__(self, folder: Path, seed: int, end: float) -> None:
+        sys.path.insert(0, str(TESTS))
+        from made import write_mnist, write_qm9
+
+        folder = folder.resolve()
+        self.folder, self.dice, self.end = folder, random.Random(seed), end
+        self.data = str(write_qm9(write_mnist(folder / "data")))
+        self.losses: list[str] = []
+        self.whole: dict[str, Path] = {}
+        self.took: dict[str, float] = {}
+        for kind in KINDS:
+            began, place = time.monotonic(), folder / "whole" / kind
+            child = start(self.words(kind, place))
+            child.join()
+            if child.exitcode != 0:
+                raise SystemExit(f"{kind} does not run at all, exit code {child.exitcode}")
+            self.whole[kind], self.took[kind] = place, time.monotonic() - began
+
+    def words(self, kind: str, place: Path) -> list[str]:
+        data = ["--data-dir", self.data] if kind in ("qm9", "mnist") else []
+        return [*KINDS[kind].split(), *data, PLACES.get(kind, "--runs-dir"), str(place), "--quiet"]
+
+    def is_late(self) -> bool:
+        return time.monotonic() > self.end
+
+    def lose(self, what: str) -> bool:
+        self.losses.append(what)
+        return False
+
+    def is_same(self, kind: str, place: Path) -> bool:
+        """Whether what is in a place is complete and equals the undisturbed result."""
+        try:
+            return found_in(place) == found_in(self.whole[kind]) or self.lose(f"{kind} in {place.name}: not the same")
+        except Exception as error:
+            return self.lose(f"{kind} in {place.name}: {error!r}")
+
+
+def start(words: list[str], limit: int | None = None, log: Path | None = None) -> Any:
+    """A process that runs a command; a fork of one that has imported everything."""
+    child = FORKS.Process(target=begin, args=(words, limit, log or Path(os.devnull)))
+    child.start()
+    return child
+
+
+def begin(words: list[str], limit: int | None, log: Path) -> None:
+    """Become what a terminal would have started, with a full disk if there is a limit, then run the command."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    multiprocessing.get_context = lambda method=None: FORKS  # type: ignore[assignment]  # workers are forks too
+    if limit is not None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    sys.exit(grokfast(words))
+
+
+def found_in(place: Path) -> list[Any]:
+    """The results of all runs in a place, and of a duel, but for the clock."""
+    found: list[Any] = []
+    for folder in (place, place / "runs", place / "tuning"):
+        for run in sorted(load_runs(folder), key=lambda run: run.name):
+            if not run.done and not (place / "trials.jsonl").exists():
+                raise ValueError(f"{run.name} is {run.status}")
+            found.append([run.name, run.done, [row._replace(seconds=0.0) for row in run.rows]])
+            found.append({name: tensor.tolist() for name, tensor in run.weights().items()} if run.done else {})
+            found.append([(path.name, sum_of(path)) for path in sorted(run.path.glob("snapshots/*.pt"))])
+            recorded = run.path / "gradients.f32"
+            found.append(recorded.read_bytes() if recorded.exists() else b"")
+    if (place / "trials.jsonl").exists():
+        found.append(sorted((place / "trials.jsonl").read_text().splitlines()))
+    if (place / "duel.json").exists():
+        outcome = load_outcome(place)
+        found += [outcome.trials, outcome.settings, [v for v in outcome.verdicts if v["by"] != "seconds"]]
+    return found
+
+
+def sum_of(path: Path) -> float:
+    return float(sum(tensor.double().sum() for tensor in torch.load(path, weights_only=True).values()))
+
+
+# Kills ----------------------------------------------------------------------------------------------------------------
+
+
+def kill(soak: Soak, kind: str, aim: int) -> tuple[int, int]:
+    """Kill a kind of run until the number is reached; gives how often, and how many of these changed nothing."""
+    kills = survived = rounds = 0
+    while kills < aim and not soak.is_late():
+        place, here = soak.folder / "killed" / f"{kind} {rounds}", 0
+        rounds += 1
+        while True:
+            child = start(soak.words(kind, place))
+            if here < 4 and kills + here < aim:
+                child.join(soak.dice.uniform(0.1, 0.9) * soak.took[kind])
+                if child.exitcode is None:
+                    kill_some(child.pid, place, soak.dice)
+                    here += 1
+                    child.join(60)
+                    if child.exitcode is not None and child.exitcode != 0:
+                        continue
+            child.join(max(1.0, soak.end - time.monotonic() + 120))
+            break
+        if child.exitcode == 0:
+            same = soak.is_same(kind, place)
+        else:
+            same = soak.lose(f"{kind}: exit code {child.exitcode} after {here} kills")
+        kills, survived = kills + here, survived + (here if same else 0)
+        shutil.rmtree(place, ignore_errors=True)
+    return kills, survived
+
+
+def kill_some(leader: int, place: Path, dice: random.Random) -> None:
+    """Kill a process, or the workers that train for it, or all of them."""
+    workers = [pid for pid in who_writes_in(place) if pid != leader]
+    match dice.choice(["leader", "worker", "all"]) if workers else "leader":
+        case "leader":
+            victims = [leader]
+        case "worker":
+            victims = [dice.choice(workers)]
+        case _:
+            victims = [leader, *workers]
+    for victim in victims:
+        with suppress(ProcessLookupError):
+            os.kill(victim, signal.SIGKILL)
+
+
+def who_writes_in(place: Path) -> set[int]:
+    """The processes that have a file below a directory open."""
+    found: set[int] = set()
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            if place in link.readlink().parents:
+                found.add(int(link.parts[2]))
+    return found
+
+
+# Damage ---------------------------------------------------------------------------------------------------------------
+
+
+def damage(soak: Soak, aim: int) -> tuple[int, int]:
+    """One file of a stopped or complete run, sweep or duel cut, emptied, changed or filled with junk, then read."""
+    stopped: list[tuple[str, Path]] = []
+    for kind in [kind for kind in KINDS if kind not in PLACES]:  # theirs are those of runs
+        place = soak.folder / "stopped" / kind
+        for _ in range(20):  # until one is stopped in the middle
+            child = start(soak.words(kind, place))
+            child.join(0.6 * soak.took[kind])
+            child.terminate()
+            child.join()
+            if child.exitcode != 0 and any(place.rglob("checkpoints/*.json")):
+                stopped.append((kind, place))
+                break
+            shutil.rmtree(place, ignore_errors=True)
+    cases = [(kind, place, "whole") for kind, place in soak.whole.items()]
+    cases += [(kind, place, "stopped") for kind, place in stopped]
+    times = survived = 0
+    while times < aim and not soak.is_late():
+        kind, place, state = soak.dice.choice(cases)
+        copy = soak.folder / "damaged" / str(times)
+        shutil.copytree(place, copy)
+        files = [path for path in sorted(copy.rglob("*")) if path.is_file() and path.name != "lock" and is_ours(path)]
+        target = soak.dice.choice(files)
+        how = spoil(target, soak.dice)
+        label = f"{kind} ({state}), {target.relative_to(copy)} {how}"
+        times += 1
+        survived += reads_well(soak, kind, copy, state, label)
+        shutil.rmtree(copy, ignore_errors=True)
+    return times, survived
+
+
+def is_ours(path: Path) -> bool:
+    """Not what has no digest: environment.json is for the record, snapshots and gradients are for analyses."""
+    return path.name not in ("environment.json", "gradients.f32") and path.parent.name != "snapshots"
+
+
+def spoil(path: Path, dice: random.Random) -> str:
+    content = bytearray(path.read_bytes() or b" ")
+    place = dice.randrange(len(content))
+    how = dice.choice(["changed", "cut", "emptied", "junk"])
+    if how == "changed":
+        content[place] ^= 1 << dice.randrange(7)
+    ways = {"changed": bytes(content), "cut": bytes(content[:place]), "emptied": b"", "junk": dice.randbytes(200)}
+    path.write_bytes(ways[how])
+    return how
+
+
+def reads_well(soak: Soak, kind: str, copy: Path, state: str, label: str) -> bool:
+    """Whether a damaged place is refused in one line, or gives the undisturbed result all the same."""
+    code, err = call(soak.words(kind, copy))
+    if "Traceback" in err:
+        return soak.lose(f"{label}: {err.splitlines()[-1]}")
+    if code != 0:
+        lines = [line for line in err.splitlines() if "warning" not in line]
+        return len(lines) == 1 or soak.lose(f"{label}: {len(lines)} lines: {err[:200]}")
+    try:
+        same = found_in(copy) == found_in(soak.whole[kind])
+    except (ValueError, OSError) as error:
+        return True if str(error) else soak.lose(f"{label}: {error!r}")  # reading it names the file
+    except Exception as error:
+        return type(error).__name__ == "RunError" or soak.lose(f"{label}: {error!r}")
+    return same or soak.lose(f"{label}: accepted, and not the same")
+
+
+def call(words: list[str]) -> tuple[int, str]:
+    """A command in this process: its exit code and what it says on stderr; a traceback is part of that."""
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as err:
+        try:
+            code = grokfast(words)
+        except SystemExit as error:
+            code = int(error.code or 0)
+        except BaseException:
+            traceback.print_exc()
+            code = 1
+    return code, err.getvalue()
+
+
+# Full disks -----------------------------------------------------------------------------------------------------------
+
+
+def fill_disk(soak: Soak, aim: int) -> tuple[int, int]:
+    """No file may grow beyond some bytes for a while; then there is room again."""
+    times = survived = 0
+    kinds = ["ema with recordings", "sweep", "duel", "muon", "own task and filter", "ma"]
+    while times < aim and not soak.is_late():
+        kind = kinds[times % len(kinds)]
+        place, log = soak.folder / "full" / str(times), soak.folder / "full.log"
+        child = start(soak.words(kind, place), limit=soak.dice.choice([900, 3000, 9000]), log=log)
+        child.join()
+        said, times = log.read_text(), times + 1
+        if child.exitcode != 1 or said.count("\n") != 1 or "too large" not in said:
+            soak.lose(f"full disk, {kind}: exit code {child.exitcode}: {said[:300]}")
+            continue
+        again = start(soak.words(kind, place))
+        again.join()
+        survived += again.exitcode == 0 and soak.is_same(kind, place)
+    return times, survived
+
+
+# The table ------------------------------------------------------------------------------------------------------------
+
+
 def main() -> int:
-    began, dice = time.monotonic(), random.Random(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=54)
+    parser.add_argument("--damages", type=int, default=210)
+    parser.add_argument("--disks", type=int, default=6)
+    parser.add_argument("--seconds", type=float, default=1800, help="no new fault after this time")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    began, lines = time.monotonic(), list[Line]()
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        call([*TRAIN, "--quiet", "--runs-dir", str(folder / "whole")])
-        (whole,) = load_runs(folder / "whole")
-        parts = (kill_at_random, damage_files, fill_the_disk, share_a_sweep)
-        lines = [timed(part, folder / part.__name__, whole, dice) for part in parts]
+        soak = Soak(Path(name), args.seed, began + args.seconds)
+        print(f"undisturbed: {json.dumps({kind: round(took, 1) for kind, took in soak.took.items()})} s", flush=True)
+        parts: list[tuple[str, Callable[[], tuple[int, int]]]] = []
+        for place, kind in enumerate(KINDS):
+            share = args.kills * (place + 1) // len(KINDS) - args.kills * place // len(KINDS)
+            parts.append((f"kill -9: {kind}", lambda kind=kind, share=share: kill(soak, kind, share)))
+        parts.append(("a damaged file", lambda: damage(soak, args.damages)))
+        parts.append(("a full disk", lambda: fill_disk(soak, args.disks)))
+        for fault, part in parts:
+            start_of_part = time.monotonic()
+            lines.append(Line(fault, *part(), time.monotonic() - start_of_part))
+            print(f"  {lines[-1].fault}: {lines[-1].survived} of {lines[-1].times}", file=sys.stderr, flush=True)
     width = max(len(line.fault) for line in lines)
     print(f"{'fault':{width}}  times  survived  seconds")
     for line in lines:
         print(f"{line.fault:{width}}  {line.times:5}  {line.survived:8}  {line.seconds:7.0f}")
+    kills = sum(line.times for line in lines if line.fault.startswith("kill"))
     lost = sum(line.times - line.survived for line in lines)
-    print(f"{lost} lost, {time.monotonic() - began:.0f} s")
-    return 1 if lost else 0
-
-
-def timed(part: Callable[[Path, Run, random.Random], tuple[str, int, int]], *words: object) -> Line:
-    began = time.monotonic()
-    fault, times, survived = part(*words)  # type: ignore[arg-type]
-    return Line(fault, times, survived, time.monotonic() - began)
-
-
-def call(words: list[str], **more: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*GROKFAST, *words], capture_output=True, text=True, **more)  # type: ignore[call-overload]
-
-
-def is_same(run: Run, whole: Run) -> bool:
-    """Whether two runs are complete and equal but for the clock."""
-    if run.status != "complete":
-        return False
-    rows = [[row._replace(seconds=0.0) for row in each.rows] for each in (run, whole)]
-    pairs = zip(run.weights().values(), whole.weights().values(), strict=True)
-    return rows[0] == rows[1] and all(torch.equal(p, q) for p, q in pairs)
-
-
-def kill_at_random(folder: Path, whole: Run, dice: random.Random) -> tuple[str, int, int]:
-    """kill -9 at random moments, then resume."""
-    words, kills, end = [*TRAIN, "--quiet", "--runs-dir", str(folder)], 0, time.monotonic() + SECONDS
-    while kills < KILLS and time.monotonic() < end:
-        process = subprocess.Popen([*GROKFAST, *words], stderr=subprocess.DEVNULL)
-        time.sleep(dice.uniform(1.5, 4.0))
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            kills += 1
-        process.wait()
-        found = load_runs(folder)
-        if found and found[0].status == "complete":
-            break
-        words = ["resume", found[0].name, "--quiet", "--runs-dir", str(folder)] if found else words
-    call(words)
-    return "kill -9, then resume", kills, kills if is_same(load_runs(folder)[0], whole) else 0
-
-
-def damage_files(folder: Path, whole: Run, dice: random.Random) -> tuple[str, int, int]:
-    """One file of a stopped run cut, emptied or changed: the resume ends equal, or refuses in one line."""
-    process = subprocess.Popen(
-        [*GROKFAST, *TRAIN, "--quiet", "--runs-dir", str(folder / "begun")], stderr=subprocess.DEVNULL
-    )
-    while not any(len(run.rows) > 2 for run in load_runs(folder / "begun")):
-        time.sleep(0.05)
-    process.terminate()
-    process.wait()
-    (begun,) = load_runs(folder / "begun")
-    files = [path for path in sorted(begun.path.rglob("*")) if path.is_file() and path.name != "lock"]
-    survived = 0
-    for i, file in enumerate(files):
-        copy = folder / str(i) / begun.name
-        shutil.copytree(begun.path, copy)
-        target = copy / file.relative_to(begun.path)
-        content = bytearray(target.read_bytes() or b" ")
-        place = dice.randrange(len(content))
-        content[place] ^= 1 << dice.randrange(7)
-        target.write_bytes(dice.choice([bytes(content), bytes(content[:place]), b""]))
-        done = call(["resume", copy.name, "--quiet", "--runs-dir", str(copy.parent)])
-        refused = done.returncode == 1 and done.stderr.count("\n") == 1
-        survived += refused or is_same(Run(copy), whole)
-    return "a damaged file, then resume", len(files), survived
-
-
-def fill_the_disk(folder: Path, whole: Run, dice: random.Random) -> tuple[str, int, int]:
-    """No file may grow beyond a few kilobytes for a while; then there is room again."""
-
-    def limit() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))
-
-    failed = call([*TRAIN, "--quiet", "--runs-dir", str(folder)], preexec_fn=limit)
-    (run,) = load_runs(folder)
-    call(["resume", run.name, "--quiet", "--runs-dir", str(folder)])
-    return "a full disk, then resume", 1, int(failed.stderr.count("\n") == 1 and is_same(run, whole))
-
-
-def share_a_sweep(folder: Path, whole: Run, dice: random.Random) -> tuple[str, int, int]:
-    """Three processes train one sweep, one of them killed: every run is there once and complete."""
-    words = ["sweep", *SMALL, "--filter", "ema", "--grid", "lamb=1,2,3,4,5,6", "--steps", "400"]
-    words += ["--sweep-dir", str(folder), "--workers", "1", "--quiet"]
-    processes = [subprocess.Popen([*GROKFAST, *words], start_new_session=True) for _ in range(3)]
-    time.sleep(dice.uniform(8.0, 12.0))
-    os.killpg(processes[0].pid, signal.SIGKILL)
-    for process in processes:
-        process.wait()
-    found = json.loads(call([*words[:-1], "--json"]).stdout or "{}").get("settings", [])
-    return "three processes in one sweep, one killed", 6, sum(each["complete"] for each in found)
+    print(f"{kills} kills, {lines[-2].times} damaged files, {lines[-1].times} full disks; {lost} lost", end="")
+    print(f", {time.monotonic() - began:.0f} s")
+    for loss in soak.losses:
+        print(f"  lost: {loss}")
+    whole = kills >= args.kills and lines[-2].times >= args.damages and lines[-1].times >= args.disks
+    if not whole:
+        print("stopped by the time before all faults were tried")
+    return 0 if whole and not lost else 1
 
 
 if __name__ == "__main__":

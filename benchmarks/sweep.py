@@ -16,7 +16,7 @@ from pathlib import Path
 from timing import Table, show, write
 
 from grokfast.lab import load_runs
-from grokfast.lab.search.search import Sweep, run_sweep, settle
+from grokfast.lab.search.search import Sweep, run_sweep, settle_sweep
 from grokfast.lab.search.space import Choices
 from grokfast.lab.search.workers import count_cores
 
@@ -46,7 +46,7 @@ def measure(workers: int, args: argparse.Namespace) -> dict[str, float]:
     given = {"p": 23, "width": 32, "depth": 1, "heads": 2, "batch_size": 64, "steps": args.steps, "eval_every": 50}
     given |= {"task": "modmul", "filter": "ema", "threads": args.threads, "device": "cpu"}
     seeds = tuple(range(max(1, args.runs // 2)))
-    sweep = settle(Sweep(given, (Choices("lamb", (1.0, 2.0)),), seeds, "loss"))
+    sweep = settle_sweep(Sweep(given, (Choices("lamb", (1.0, 2.0)),), seeds, "loss"))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         engine = {"engine": "local", "address": None, "tell": print}

@@ -12,7 +12,6 @@ default AdamW and the filter in the out-of-place arithmetic of the paper's appen
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,13 +24,12 @@ from torch.nn.functional import mse_loss, one_hot
 from torch.utils.data import DataLoader, Dataset
 
 import grokfast
-from grokfast.lab.config import RunConfig
-from grokfast.lab.request import ask, resolve
+from grokfast.lab.settings import Settings, filter_of, optim_of, resolve
 from grokfast.lab.tasks.base import Task
 from grokfast.lab.tasks.mnist import CLASSES, MnistTask
 from grokfast.lab.training.machine import keep_freed_memory
-from grokfast.lab.training.optimizers import attach_filter, make_optimizers
-from grokfast.lab.training.train import make_task
+from grokfast.lab.training.optim import attach_filter, make_optimizers
+from grokfast.lab.training.run import make_task
 
 
 class Ours:
@@ -39,14 +37,14 @@ class Ours:
 
     def __init__(self, name: str, data_dir: str | None, **changes: Any) -> None:
         where = {} if data_dir is None else {"data_dir": data_dir}
-        self.config = resolve(ask(name, filter="ema", **where, **changes))
-        self.task = make_task(self.config)
-        (self.optimizer,) = make_optimizers(self.task.model, self.config.optim)
-        attach_filter([self.optimizer], self.config)
+        self.settings = resolve(name, filter="ema", **where, **changes)
+        self.task = make_task(self.settings)
+        (self.optimizer,) = make_optimizers(self.task.model, optim_of(self.settings))
+        attach_filter([self.optimizer], filter_of(self.settings), None)
 
     def step(self) -> None:
         self.task.loss(self.task.next_batch())[0].backward()
-        clip(self.task.model, self.config)
+        clip(self.task.model, self.settings)
         self.optimizer.step()
         self.optimizer.zero_grad()
 
@@ -54,22 +52,22 @@ class Ours:
 class Obvious:
     """The same experiment with its parts given by functions written the obvious way."""
 
-    def __init__(self, config: RunConfig, model: nn.Module, losses: Iterator[Callable[[], Tensor]]) -> None:
-        self.config, self.model, self.losses = config, model, losses
-        (self.optimizer,) = make_optimizers(model, dataclasses.replace(config.optim, fused=False))
+    def __init__(self, settings: Settings, model: nn.Module, losses: Iterator[Callable[[], Tensor]]) -> None:
+        self.settings, self.model, self.losses = settings, model, losses
+        (self.optimizer,) = make_optimizers(model, optim_of({**settings, "fused": False}))
         self.means: dict[str, Tensor] = {}
 
     def step(self) -> None:
         loss = next(self.losses)()
         self.optimizer.zero_grad()
         loss.backward()
-        clip(self.model, self.config)
+        clip(self.model, self.settings)
         self.filter()
         self.optimizer.step()
         loss.item()
 
     def filter(self) -> None:
-        filter = self.config.filter
+        filter = filter_of(self.settings)
         assert isinstance(filter, grokfast.EMA)
         alpha, lamb = filter.alpha, filter.lamb
         for name, p in self.model.named_parameters():
@@ -78,9 +76,9 @@ class Obvious:
             p.grad = p.grad + self.means[name] * lamb
 
 
-def clip(model: nn.Module, config: RunConfig) -> None:
-    if config.optim.clip_norm:
-        nn.utils.clip_grad_norm_(model.parameters(), config.optim.clip_norm)
+def clip(model: nn.Module, settings: Settings) -> None:
+    if settings["clip_norm"]:
+        nn.utils.clip_grad_norm_(model.parameters(), settings["clip_norm"])
 
 
 def forever(loader: Any) -> Iterator[Any]:
@@ -123,7 +121,7 @@ def obvious_mnist(ours: Ours) -> tuple[Obvious, Callable[[], None]]:
             for images, labels in DataLoader(split, batch_size=50, shuffle=True):
                 correct += (model(images).argmax(1) == labels).sum().item()
 
-    return Obvious(ours.config, model, losses()), evaluate
+    return Obvious(ours.settings, model, losses()), evaluate
 
 
 def mnist_table(data_dir: str | None, turns: int) -> Table:
@@ -151,16 +149,16 @@ def mnist_table(data_dir: str | None, turns: int) -> Table:
 
 def qm9_table(data_dir: str | None, turns: int) -> Table:
     ours = Ours("qm9", data_dir)
-    plain = obvious_qm9(ours.config)
+    plain = obvious_qm9(ours.settings)
     return ratios(alternate({"obvious": plain.step, "ours": ours.step}, turns * 5, steps_per_turn=5), "ms per step")
 
 
-def obvious_qm9(config: RunConfig) -> Obvious:
+def obvious_qm9(settings: Settings) -> Obvious:
     from torch_geometric.data import Data
     from torch_geometric.loader import DataLoader as GraphLoader
     from torch_geometric.nn import NNConv, global_add_pool
 
-    task: Any = make_task(config)
+    task: Any = make_task(settings)
     graphs = []
     for molecule in task.train:
         one = task.gather(molecule[None])
@@ -185,7 +183,7 @@ def obvious_qm9(config: RunConfig) -> Obvious:
         for data in forever(GraphLoader(graphs, batch_size=32, shuffle=True)):
             yield lambda data=data: mse_loss(model(data), data.y)
 
-    return Obvious(config, model, losses())
+    return Obvious(settings, model, losses())
 
 
 # IMDb ----------------------------------------------------------------------------------------------------------------
@@ -201,7 +199,7 @@ def imdb_table(data_dir: str | None, turns: int) -> Table:
         while True:
             yield lambda: task.loss(task.next_batch())[0]
 
-    plain = Obvious(same.config, task.model, losses())
+    plain = Obvious(same.settings, task.model, losses())
     table = ratios(alternate({"obvious": plain.step, "ours": ours.step}, turns), "ms per step")
     table[-1]["gradient's relative difference"] = f"{difference:.1e}"
     return table

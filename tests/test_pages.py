@@ -220,3 +220,28 @@ def test_json_lines_are_kept_as_a_table(tmp_path: Path) -> None:
     )
     frame = read_parquet(keep_lines(path, tmp_path))
     assert frame.to_dicts() == [{"seed": 1, "curve": [0.5, 1.0], "lr": 0.1}, {"seed": 2, "curve": [], "lr": 1.0}]
+
+
+def test_the_outcome_of_a_duel_is_kept_as_it_is(tmp_path: Path) -> None:
+    from keep import keep_outcome
+
+    from grokfast.lab.runs.archive import read_csv
+    from grokfast.lab.search.duel import Outcome, write_outcome
+
+    side = {"arm": "adamw", "settings_of": None, "tuning": 0}
+    duel = {"given": {"task": "addition", "steps": 500, "until": 0.95}, "regime": "tuned", "trials": 30}
+    duel |= {"tuning_seeds": 1, "objective": "held", "seed": 7, "tunings": 1, "seeds": 1, "arms": ["adamw"]}
+    setting = {**side, "setting": {"lr": 0.1}, "edges": {}, "command": "grokfast train addition"}
+    fresh = {**side, "seed": 100, "held": 90, "held_exact": True, "steps": 90, "reached": True, "error": None}
+    trial = {"arm": "adamw", "tuning": 0, "trial": 0, "seed": 7, "setting": {"lr": 0.1}}
+    (tmp_path / "mine").mkdir()
+    write_outcome(Outcome(duel, [trial], [fresh], [setting], []), tmp_path / "mine")
+    (tmp_path / "kept").mkdir()
+    keep_outcome(tmp_path / "mine", tmp_path / "kept")
+    assert read_csv(tmp_path / "kept" / "duels.csv") == [{"duel": "mine", **fresh}]
+    (arm,) = read_csv(tmp_path / "kept" / "duel_arms.csv")
+    assert (arm["duel"], arm["task"], arm["regime"], arm["sampler_seed"], arm["setting"]) == (
+        *("mine", "addition", "tuned", 7),
+        {"lr": 0.1},
+    )
+    assert read_csv(tmp_path / "kept" / "duel_trials.csv") == [{"duel": "mine", **trial}]

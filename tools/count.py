@@ -1,7 +1,8 @@
-"""How large the house is: `python tools/count.py [REVISION ...]`; the working tree is counted last.
+"""How large the house is: `python tools/count.py [--names] [REVISION ...]`; the working tree is counted last.
 
 Nouns are classes and CamelCase aliases at the top level of the lab. A place that decides is a file with a function that
-compares numbers and holds a word for the better side: there should be one, stats.py.
+compares numbers and holds a word for the better side: there should be one, stats.py. `--names` lists the nouns and the
+function names that are defined more than once.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def functions_in(tree: ast.Module) -> Iterator[ast.FunctionDef]:
     return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
 
-def count(revision: str | None) -> dict[str, int]:
+def count(revision: str | None, *, names: bool = False) -> dict[str, int]:
     files = files_of(revision)
     source = [name for name in files if name.startswith("src/") and name.endswith(".py")]
     trees: dict[str, ast.Module] = {}
@@ -73,13 +74,20 @@ def count(revision: str | None) -> dict[str, int]:
         trees[name] = ast.parse(text)
     top = {name: [node.name for node in tree.body if isinstance(node, ast.FunctionDef)] for name, tree in trees.items()}
     public = Counter(f for names in top.values() for f in names if not f.startswith("_") and f not in ENTRY_POINTS)
-    lab = [node for name, tree in trees.items() if "/lab/" in name for node in tree.body]
     deciding = [f"{name}: {f.name}" for name, tree in trees.items() for f in functions_in(tree) if decides(f)]
+    nouns = {
+        name: [noun for node in tree.body if NOUN.fullmatch(noun := name_of(node))] for name, tree in trees.items()
+    }
+    nouns = {name: found for name, found in nouns.items() if "/lab/" in name and found}
+    again = sorted(name for name, number in public.items() if number > 1)
     for place in deciding:
         print(f"  decides: {place}")
+    if names:
+        print("".join(f"  {name}: {', '.join(found)}\n" for name, found in nouns.items()), end="")
+        print(f"  more than once: {', '.join(again)}")
     return {
-        "nouns in the lab": sum(bool(NOUN.fullmatch(name_of(node))) for node in lab),
-        "function names defined more than once": sum(n > 1 for n in public.values()),
+        "nouns in the lab": sum(map(len, nouns.values())),
+        "function names defined more than once": len(again),
         "files in src": len(source),
         "lines of src": lines,
         "files in results/": sum(name.startswith("results/") for name in files),
@@ -90,10 +98,11 @@ def count(revision: str | None) -> dict[str, int]:
 
 def main() -> int:
     columns: dict[str, dict[str, int]] = {}
-    for revision in [*sys.argv[1:], None]:
+    words = [word for word in sys.argv[1:] if word != "--names"]
+    for revision in [*words, None]:
         title = revision or "working tree"
         print(title)
-        columns[title] = count(revision)
+        columns[title] = count(revision, names="--names" in sys.argv)
     print()
     print(f"{'':40}" + "".join(f"{title:>14}" for title in columns))
     for row in next(iter(columns.values())):

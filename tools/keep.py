@@ -9,17 +9,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from grokfast.lab.analysis.paths import find_base, weight_table
 from grokfast.lab.analysis.spectrum import SHORTEST, spectrum_table
+from grokfast.lab.analysis.trajectory import find_base, weight_table
 from grokfast.lab.analysis.weights import has_weights
 from grokfast.lab.runs.archive import (
     RUNS,
-    Line,
-    curve_of,
+    curve_frame,
     read_csv,
     read_tables,
     seal,
@@ -48,7 +47,7 @@ def keep(new: Sequence[Run], folder: Path) -> list[Run]:
 
 def results_of(run: Run) -> Any:
     """The curve of a run as it is kept, without the time that it took."""
-    return curve_of(run).drop("seconds").rows()
+    return curve_frame(run).drop("seconds").rows()
 
 
 def derived_tables(run: Run, others: Sequence[Run]) -> dict[str, dict[str, Any]]:
@@ -64,7 +63,12 @@ def derived_tables(run: Run, others: Sequence[Run]) -> dict[str, dict[str, Any]]
 
 
 def keep_duel(
-    name: str, about: Line, arms: Sequence[Line], runs: Sequence[Line], trials: Sequence[Line], folder: Path
+    name: str,
+    about: Mapping[str, Any],
+    arms: Sequence[Mapping[str, Any]],
+    runs: Sequence[Mapping[str, Any]],
+    trials: Sequence[Mapping[str, Any]],
+    folder: Path,
 ) -> None:
     """Add the rows of a duel; a duel of that name that is kept already is replaced as a whole.
 
@@ -83,7 +87,7 @@ def keep_duel(
     seal(folder)
 
 
-def named(name: str, row: Line) -> dict[str, Any]:
+def named(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
     return {"duel": name, **{key: row[key] for key in ("arm", "settings_of", "tuning")}}
 
 

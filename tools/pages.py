@@ -335,10 +335,10 @@ def write_pages(pages: Sequence[str], root: Path) -> list[Path]:
 def write_pictures(evidence: Evidence, root: Path, *, answer: bool) -> list[Path]:
     from page_pictures import demo_evidence, picture  # slow to import, and not needed for a check of the text
 
-    from grokfast.lab.report.pictures import draw
+    from grokfast.lab.report.pictures import write_picture
 
     names = sorted({*evidence.drawn, *(["answer"] if answer else [])})
-    written = [draw([picture(name, evidence)], root / FIGURES / f"{name}.svg") for name in names]
+    written = [write_picture([picture(name, evidence)], root / FIGURES / f"{name}.svg") for name in names]
     if answer:
         (root / DEMO).write_text(demo_evidence(evidence))
         written.append(root / DEMO)

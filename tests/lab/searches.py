@@ -15,7 +15,7 @@ from grokfast.lab.commands.cli import main
 from grokfast.lab.runs.metrics import Row
 from grokfast.lab.search import duel, search
 from grokfast.lab.search.search import Progress
-from grokfast.lab.search.workers import Died, Job, find, reason_of, train_job
+from grokfast.lab.search.workers import Job, find, reason_of, train_job
 from grokfast.lab.settings import Settings
 from grokfast.lab.training.run import train
 
@@ -108,7 +108,7 @@ class Pretended:
             raise KilledError
         job = self._running.pop(self._dice.randrange(len(self._running)))
         if self._dice.random() < self._dies:
-            return [(job, Died("its worker died"))]
+            return [(job, None)]
         self.runs[job.path] = pretended_run(job, self._curve)
         return [(job, None)]
 

@@ -39,7 +39,8 @@ def test_the_command_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert path.read_text(encoding="utf-8") == page()
     assert str(path) in capsys.readouterr().out
     assert [each.name for each in path.parent.iterdir()] == ["race.html"]
-    assert main(["playground", "-o", str(tmp_path / "race.txt")]) == 1
+    with pytest.raises(SystemExit):
+        main(["playground", "-o", str(tmp_path / "race.txt")])
 
 
 def test_a_link_to_the_site_is_there_only_if_asked_for() -> None:

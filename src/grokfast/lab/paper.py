@@ -13,14 +13,12 @@ from typing import Any, NamedTuple
 
 from grokfast.lab.settings import Settings, experiment_of, resolve
 
-Given = dict[str, Any]  # a task and the settings that depart from its usual ones
-
 
 class PaperArm(NamedTuple):
     """One row of a table of the paper, or one of our controls, and what the paper reports of it."""
 
     name: str
-    given: Given
+    given: Settings
     where: str = ""  # the paper's table; empty for a control of ours
     steps: int | None = None  # until the validation accuracy is at the level
     converged: bool = True
@@ -46,13 +44,13 @@ class PaperArm(NamedTuple):
 
 # Arms ---------------------------------------------------------------------------------------------------------------
 
-BASELINE: Given = {"task": "modmul"}
-EMA: Given = {"task": "modmul", "filter": "ema"}
-MA: Given = {"task": "modmul", "filter": "ma"}
-EMA_0: Given = {**EMA, "weight_decay": 0.0}
-MA_0: Given = {**MA, "weight_decay": 0.0}
-LATE_MA: Given = {**MA_0, "two_stage": 500}
-LATE_SLOW_MA: Given = {**LATE_MA, "slow_only": True}
+BASELINE: Settings = {"task": "modmul"}
+EMA: Settings = {"task": "modmul", "filter": "ema"}
+MA: Settings = {"task": "modmul", "filter": "ma"}
+EMA_0: Settings = {**EMA, "weight_decay": 0.0}
+MA_0: Settings = {**MA, "weight_decay": 0.0}
+LATE_MA: Settings = {**MA_0, "two_stage": 500}
+LATE_SLOW_MA: Settings = {**LATE_MA, "slow_only": True}
 
 # Table 2 is headed "l2 Distances (x1000)". They cannot be l2 norms of any scale: AC is longer than AB + BC in both
 # columns. They can be mean squared differences times 1000: measured like that, our seed 0 has AB = 1.00 as Baseline and
@@ -141,7 +139,7 @@ class Experiment(NamedTuple):
     name: str
     title: str
     where: str
-    runs: tuple[Given, ...]  # one for each curve of a figure or row of a table
+    runs: tuple[Settings, ...]  # one for each curve of a figure or row of a table
     seeds: int = 1  # the paper shows one run of each, but for the trajectories
     budget: int | None = None  # steps of runs of which the paper does not say how they end; None: the task's
     extra_steps: int | None = None
@@ -165,7 +163,7 @@ ABLATION_STEPS = 10_000
 CONTROL_STEPS = 5_000
 
 
-def runs_of(task: str) -> tuple[Given, ...]:
+def runs_of(task: str) -> tuple[Settings, ...]:
     return tuple(arm.given for arm in arms_of(task))
 
 
@@ -247,7 +245,7 @@ EXPERIMENTS = (
 
 # The baseline with weight decay, coupled and decoupled, and with a larger learning rate; both filters at the same
 # settings. Figure 7 says that decay 0.01 makes the baseline unstable.
-OPTIMIZERS: tuple[Given, ...] = (
+OPTIMIZERS: tuple[Settings, ...] = (
     *({"optimizer": "adam", "weight_decay": decay, "lr": 1e-3} for decay in (0.0, 0.001, 0.005, 0.01)),
     *(
         {"optimizer": "adamw", "weight_decay": decay, "lr": lr}
@@ -257,7 +255,7 @@ OPTIMIZERS: tuple[Given, ...] = (
 )  # fmt: skip
 
 
-def without_filter(given: Given) -> Given:
+def without_filter(given: Settings) -> Settings:
     """Adam without a filter that treats slow gradients as it does with one, up to noise.
 
     A filter multiplies slow gradients by 1 + lamb. It hardly changes the noise, by which Adam divides, and not the
@@ -323,23 +321,23 @@ def settings_of_experiment(experiment: Experiment, *, seeds: int | None = None, 
     return [_settings_of_run(experiment, given, seed, asked) for seed in range(count) for given in experiment.runs]
 
 
-def _settings_of_run(experiment: Experiment, given: Given, seed: int, asked: dict[str, Any]) -> Settings:
+def _settings_of_run(experiment: Experiment, given: Settings, seed: int, asked: dict[str, Any]) -> Settings:
     is_published = find_arm(experiment_of(resolve(**given))) is not None
     own = {"until": UNTIL.get(given["task"]), "steps": None if is_published else experiment.budget}
     own |= {name: getattr(experiment, name) for name in ("extra_steps", "snapshots", "gradients")}
     own |= {name: value for name, value in asked.items() if value is not None}
-    everything: Given = {**given, "seed": seed, **{name: value for name, value in own.items() if value is not None}}
+    everything: Settings = {**given, "seed": seed, **{name: value for name, value in own.items() if value is not None}}
     return resolve(**everything)
 
 
 def demo_settings(*, quick: bool = False) -> list[Settings]:
     """The paper's first figure in two minutes: EMA and MA to 95%, the baseline for longer than both; seed 0."""
-    asked: list[Given] = [
+    asked: list[Settings] = [
         {**EMA, "steps": 2_000, "until": 0.95},
         {**MA, "steps": 2_000, "until": 0.95},
         {**BASELINE, "steps": 2_400, "until": 0.95, "eval_every": 30},
     ]
-    shorter: Given = {"steps": 30} if quick else {}
+    shorter: Settings = {"steps": 30} if quick else {}
     return [resolve(**given | shorter) for given in asked]
 
 

@@ -41,7 +41,7 @@ COUNT, POSITIVE, NOT_NEGATIVE = "[1, 2^63)", "(0, inf)", "[0, inf)"
 MANY = "[1, 1024]"  # threads, or evaluations or snapshots per decade: more is a mistake
 
 
-def by_task(help: str, within: str | None = None) -> Any:
+def set_by_task(help: str, within: str | None = None) -> Any:
     """A field whose default depends on the task."""
     return field(metadata={"help": help, "within": within})
 
@@ -50,15 +50,15 @@ def by_task(help: str, within: str | None = None) -> Any:
 class OptimConfig:
     """Optimizer and rival methods"""
 
-    optimizer: str = by_task("one of torch's by name, or a class by path, such as pytorch_optimizer:Lion")
-    lr: float = by_task("learning rate", NOT_NEGATIVE)
-    weight_decay: float = by_task("weight decay; it differs between the paper's arms", NOT_NEGATIVE)
-    betas: tuple[float, ...] = by_task("betas of the Adam family", "[0, 1)")
+    optimizer: str = set_by_task("one of torch's by name, or a class by path, such as pytorch_optimizer:Lion")
+    lr: float = set_by_task("learning rate", NOT_NEGATIVE)
+    weight_decay: float = set_by_task("weight decay; it differs between the paper's arms", NOT_NEGATIVE)
+    betas: tuple[float, ...] = set_by_task("betas of the Adam family", "[0, 1)")
     momentum: float = setting(0.0, "momentum of sgd", within=NOT_NEGATIVE)
     nesterov: bool = setting(False, "Nesterov momentum for sgd")
-    warmup_steps: int = by_task("linear warm-up of the learning rate, which is 0 at the first update", "[0, 2^63)")
-    clip_norm: float = by_task("clip the gradient norm to this, before the filter; 0: do not clip", NOT_NEGATIVE)
-    fused: bool = by_task("use the optimizer's fused kernel, which rounds differently (default: with fast paths)")
+    warmup_steps: int = set_by_task("linear warm-up of the learning rate, which is 0 at the first update", "[0, 2^63)")
+    clip_norm: float = set_by_task("clip the gradient norm to this, before the filter; 0: do not clip", NOT_NEGATIVE)
+    fused: bool = set_by_task("use the optimizer's fused kernel, which rounds differently (default: with fast paths)")
     optimizer_option: Pairs = setting((), "another argument of the optimizer's class; repeatable")
     average: float | None = setting(
         None, "evaluate an exponential average of the weights with this decay", within="[0, 1)"
@@ -88,19 +88,19 @@ class LoopConfig:
     """Length, evaluation, recording, machine"""
 
     seed: int = setting(0, "seed of everything random", within="[0, 2^63)")
-    steps: int = by_task("budget in steps", COUNT)
+    steps: int = set_by_task("budget in steps", COUNT)
     until: float | None = setting(None, "stop once the validation accuracy (qm9: loss) has reached this level")
     hold: int = setting(
         0, "with --until: stop only once the level was also held at this many further evaluations", within="[0, 2^63)"
     )
     extra_steps: int = setting(0, "continue for this many steps after --until was reached", within="[0, 2^63)")
-    eval_every: int | None = by_task("evaluate every n steps", COUNT)
+    eval_every: int | None = set_by_task("evaluate every n steps", COUNT)
     eval_log: int | None = setting(None, "evaluate this many times per decade of steps instead", within=MANY)
     checkpoint_seconds: float = setting(
         30.0, "seconds between checkpoints; does not influence the result", within=NOT_NEGATIVE
     )
-    device: str = by_task("cpu, cuda, mps, or auto for the best available (default: auto)")
-    threads: int = by_task("CPU threads; their number changes the rounding (default: torch's choice)", MANY)
+    device: str = set_by_task("cpu, cuda, mps, or auto for the best available (default: auto)")
+    threads: int = set_by_task("CPU threads; their number changes the rounding (default: torch's choice)", MANY)
     snapshots: int | None = setting(
         None, "keep the weights this many times per decade of steps, for trajectories", within=MANY
     )

@@ -133,7 +133,7 @@ def arms(runs: Iterable[Run]) -> list[Arm]:
     found: dict[str, list[Run]] = {}
     for run in runs:
         found.setdefault(run.experiment, []).append(run)
-    chosen = {key: choose(members) for key, members in found.items()}
+    chosen = {key: choose_runs(members) for key, members in found.items()}
     kept = {key: pair for key, pair in chosen.items() if pair[0]}
     names = disambiguate([counting[0] for counting, _ in kept.values()])
     return [
@@ -142,7 +142,7 @@ def arms(runs: Iterable[Run]) -> list[Arm]:
     ]
 
 
-def choose(runs: Iterable[Run]) -> tuple[list[Run], list[tuple[Run, str]]]:
+def choose_runs(runs: Iterable[Run]) -> tuple[list[Run], list[tuple[Run, str]]]:
     """The runs of one experiment that count, in the order of the seeds, and the others with the reason."""
     chosen: dict[int, Run] = {}
     rest: list[tuple[Run, str]] = []

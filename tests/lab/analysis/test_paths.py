@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from tiny import tiny
 
 from grokfast.lab import Run
-from grokfast.lab.analysis.paths import find_base, known_distances, paths_by_seed, weight_table
 from grokfast.lab.analysis.spectrum import filtered_spectra, measured_gain, spectrum_table
-from grokfast.lab.analysis.trajectory import project
+from grokfast.lab.analysis.trajectory import find_base, known_distances, paths_by_seed, project, weight_table
 from grokfast.lab.analysis.weights import products, products_by_model
 from grokfast.lab.report.depth import gradient_pictures, weight_pictures
 from grokfast.lab.training.run import train

@@ -13,7 +13,7 @@ from tiny import SIZES
 from forks import Fork, run_code
 from grokfast.lab import load_runs, paper
 from grokfast.lab.commands import reproduce
-from grokfast.lab.commands.reproduce import expected_steps, make_plan, run_of
+from grokfast.lab.commands.reproduce import expected_steps, plan_runs, run_of
 from grokfast.lab.paper import ALL, EXPERIMENTS, find_experiments, ours, settings_of_experiment
 from grokfast.lab.settings import Settings
 from grokfast.lab.training.loop import Loop
@@ -39,7 +39,7 @@ def flags(folder: Path) -> list[str]:
 
 
 def test_quick_runs_are_short_and_kept_apart(tmp_path: Path) -> None:
-    planned, folder = make_plan(argparse.Namespace(names=["all"], runs_dir=tmp_path, **QUICK))
+    planned, folder = plan_runs(argparse.Namespace(names=["all"], runs_dir=tmp_path, **QUICK))
     assert folder == tmp_path / "quick"
     assert all(settings["steps"] <= 40 and settings["seed"] == 0 for settings in planned)
     assert len(planned) < sum(len(settings_of_experiment(e)) for e in EXPERIMENTS)
@@ -64,7 +64,7 @@ def test_quick_trains_each_run_once_and_leaves_a_page(tmp_path: Path, call: Call
     assert "EMA, alpha 0.98, lamb 2" in printed
     assert "<html" in out.read_text()
     assert (tmp_path / "filters.png").exists()
-    planned, folder = make_plan(argparse.Namespace(names=names, runs_dir=tmp_path, **QUICK))
+    planned, folder = plan_runs(argparse.Namespace(names=names, runs_dir=tmp_path, **QUICK))
     assert all(run_of(settings, folder).done for settings in planned)
     again = call("reproduce", "fig1", "fig-ema", "--quick", "--runs-dir", tmp_path, "-o", out)[1]
     assert "3 complete already\n" in again

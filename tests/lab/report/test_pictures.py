@@ -13,7 +13,18 @@ from made import made_run, swept_run
 from grokfast.lab.report.curves import arm_colours, curves_picture, labelled_curves, name_colours
 from grokfast.lab.report.depth import arms_in_turn, known_filters
 from grokfast.lab.report.duels import duel_picture, overview_picture
-from grokfast.lab.report.pictures import COLOURS, GREY, Picture, axis, draw, for_file, for_page, line, note, view
+from grokfast.lab.report.pictures import (
+    COLOURS,
+    GREY,
+    Picture,
+    axis,
+    for_file,
+    for_page,
+    line,
+    make_view,
+    note,
+    write_picture,
+)
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.stats import Steps, verdict
 from grokfast.lab.tables import Arm, arms
@@ -21,7 +32,7 @@ from grokfast.lab.tables import Arm, arms
 
 def made(**options: Any) -> Picture:
     curves = [line(f"curve {i}", [10, 1000], [0.1, 0.2 * i], COLOURS[i], what="validation") for i in (1, 2)]
-    drawn = view(curves, axis("steps", log=True), axis("accuracy", percent=True), **options)
+    drawn = make_view(curves, axis("steps", log=True), axis("accuracy", percent=True), **options)
     return Picture("it", "a title", [drawn], {one["name"]: one["colour"] for one in curves})
 
 
@@ -31,12 +42,12 @@ def texts(picture: Picture) -> str:
 
 @pytest.mark.parametrize(("ending", "beginning"), [("png", b"\x89PNG"), ("svg", b"<svg"), ("pdf", b"%PDF")])
 def test_a_file_has_the_format_of_its_ending(ending: str, beginning: bytes, tmp_path: Path) -> None:
-    assert draw([made(), made()], tmp_path / f"new/x.{ending}").read_bytes().startswith(beginning)
+    assert write_picture([made(), made()], tmp_path / f"new/x.{ending}").read_bytes().startswith(beginning)
 
 
 def test_other_endings_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"must end with \.png, \.svg or \.pdf, got \.gif"):
-        draw([made()], tmp_path / "x.gif")
+        write_picture([made()], tmp_path / "x.gif")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -56,14 +67,14 @@ def test_both_readers_draw_the_same_curves_and_only_a_page_has_marks_for_a_point
 
 @pytest.mark.parametrize(("low", "high", "some"), [(250, 500, "300"), (10, 500, "200"), (10, 20_000, "10,000")])
 def test_log_axes_have_few_plain_numbers(low: float, high: float, some: str) -> None:
-    drawn = view([line("a", [low, high], [0.01, 1.0], GREY)], axis("steps", log=True), axis("loss", log=True))
+    drawn = make_view([line("a", [low, high], [0.01, 1.0], GREY)], axis("steps", log=True), axis("loss", log=True))
     shown = texts(Picture("it", "t", [drawn]))
     assert f">{some}<" in shown
     assert ">0.1<" in shown
 
 
 def test_values_that_are_not_finite_are_left_out() -> None:
-    drawn = view([line("a", [1, 2, 3], [1.0, float("nan"), float("inf")], GREY)], axis("x"), axis("y"))
+    drawn = make_view([line("a", [1, 2, 3], [1.0, float("nan"), float("inf")], GREY)], axis("x"), axis("y"))
     (data,) = (layer["data"]["values"] for layer in drawn["layer"])
     assert data.splitlines()[1:] == ["0,0,1,1,,,"]
 

@@ -27,7 +27,7 @@ from grokfast.lab.report.sweeps import (
     parallel,
     pictures,
     place_in,
-    rank,
+    ranked,
     steps_in,
     ten_percent_off,
 )
@@ -54,37 +54,37 @@ SQUARE = [at(power_law(lamb, wd), lamb=lamb, wd=wd) for lamb in LAMBS for wd in 
 
 
 def test_settings_are_ranked_by_the_median_over_seeds_and_what_never_crosses_comes_last() -> None:
-    first, second, last = rank([at(300, 300, 300, lamb=2.0), never(50, 50, lamb=3.0), at(100, 900, 200, lamb=1.0)])
+    first, second, last = ranked([at(300, 300, 300, lamb=2.0), never(50, 50, lamb=3.0), at(100, 900, 200, lamb=1.0)])
     assert (first[0], str(steps_in(first))) == ({"lamb": 1.0}, "200 (100 to 900)")
     assert (steps_in(second).median.value, steps_in(second).censored) == (300, 0)
     assert (steps_in(last).median, steps_in(last).censored) == (Steps(50, False), 2)
 
 
 def test_a_setting_that_diverged_comes_after_all_others() -> None:
-    ranked = rank([at(100, lamb=1.0), never(10, lamb=2.0), ({"lamb": 3.0}, [Steps(math.inf, False)])])
-    assert [values["lamb"] for values, _ in ranked] == [1.0, 2.0, 3.0]
-    assert 0 <= importance(ranked, "lamb") <= 1
+    order = ranked([at(100, lamb=1.0), never(10, lamb=2.0), ({"lamb": 3.0}, [Steps(math.inf, False)])])
+    assert [values["lamb"] for values, _ in order] == [1.0, 2.0, 3.0]
+    assert 0 <= importance(order, "lamb") <= 1
 
 
 def test_the_number_that_moves_the_steps_most_comes_first() -> None:
-    settings = rank(SQUARE)
+    settings = ranked(SQUARE)
     assert Family("", "", "", settings, {}, 15).axes == ["lamb", "wd"]
     assert importance(settings, "lamb") > 0.9
     assert importance(settings, "lamb") + importance(settings, "wd") == pytest.approx(1.0, abs=0.01)
-    assert importance(rank([at(10, lamb=x) for x in LAMBS]), "lamb") == 0.0
+    assert importance(ranked([at(10, lamb=x) for x in LAMBS]), "lamb") == 0.0
 
 
 def test_a_grid_holds_the_best_over_everything_else() -> None:
-    settings = rank([*SQUARE, at(500, lamb=2.0, wd=0.04)])
+    settings = ranked([*SQUARE, at(500, lamb=2.0, wd=0.04)])
     assert [bin_text(*ends) for ends in make_bins(settings, "lamb")] == ["0.5", "1", "2", "4", "8"]
     assert [cell is not None for cell in make_grid(settings, "lamb", "wd")[-1]] == [False, False, True, False, False]
     slower = [at(power_law(lamb, wd) * lr, lamb=lamb, wd=wd, lr=lr) for lr in (1, 2) for lamb in LAMBS for wd in DECAYS]
-    folded = make_grid(rank(slower), "lamb", "wd")
+    folded = make_grid(ranked(slower), "lamb", "wd")
     assert all(cell is not None and cell[0]["lr"] == 1 for row in folded for cell in row)
 
 
 def test_many_values_are_put_into_bins_of_equal_number() -> None:
-    settings = rank([at(100 + i, lamb=1.5**i) for i in range(3 * BINS)])
+    settings = ranked([at(100 + i, lamb=1.5**i) for i in range(3 * BINS)])
     bins = make_bins(settings, "lamb")
     assert (len(bins), bins[0]) == (BINS, (1.0, 2.25))
     counts = [place_in(bins, values["lamb"]) for values, _ in settings]
@@ -93,39 +93,39 @@ def test_many_values_are_put_into_bins_of_equal_number() -> None:
 
 
 def test_ten_per_cent_off_a_power_law_is_what_the_law_says() -> None:
-    less, more = ten_percent_off(rank(SQUARE), "lamb")
+    less, more = ten_percent_off(ranked(SQUARE), "lamb")
     assert more == pytest.approx(1.1**2 - 1, rel=1e-6)
     assert less == pytest.approx(0.9**-2 - 1, rel=1e-6)
 
 
 def test_alpha_is_ten_per_cent_off_in_steps_of_memory() -> None:
-    settings = rank([at(round(1000 * abs(math.log(m / 50)) + 500), alpha=1 - 1 / m) for m in (25, 50, 100)])
+    settings = ranked([at(round(1000 * abs(math.log(m / 50)) + 500), alpha=1 - 1 / m) for m in (25, 50, 100)])
     _, more = ten_percent_off(settings, "alpha")
     expected = (1 + 2 * math.log(2)) ** (math.log(1.1) / math.log(2)) - 1
     assert more == pytest.approx(expected, rel=1e-3)
 
 
 def test_neighbours_that_are_missing_or_never_cross_leave_it_unmeasured() -> None:
-    settings = rank([at(100, lamb=1.0), at(200, lamb=2.0), never(900, lamb=0.5)])
+    settings = ranked([at(100, lamb=1.0), at(200, lamb=2.0), never(900, lamb=0.5)])
     assert ten_percent_off(settings, "lamb") == (None, pytest.approx(1.1 - 1))
-    edge = rank([at(300, lamb=1.0), at(200, lamb=2.0)])
+    edge = ranked([at(300, lamb=1.0), at(200, lamb=2.0)])
     assert ten_percent_off(edge, "lamb")[1] is None
-    zero = rank([at(100, wd=0.0), at(200, wd=1.0), at(300, wd=2.0)])
+    zero = ranked([at(100, wd=0.0), at(200, wd=1.0), at(300, wd=2.0)])
     assert ten_percent_off(zero, "wd") == (None, None)
-    beside_zero = rank([at(200, wd=0.0), at(100, wd=1.0), at(300, wd=2.0)])
+    beside_zero = ranked([at(200, wd=0.0), at(100, wd=1.0), at(300, wd=2.0)])
     assert ten_percent_off(beside_zero, "wd")[0] == pytest.approx(2**0.1 - 1)
 
 
 def test_neighbours_are_those_that_differ_in_this_number_alone() -> None:
-    apart = rank([at(100, lamb=1.0, wd=0.0), at(200, lamb=2.0, wd=1.0), at(300, lamb=3.0, wd=0.0)])
+    apart = ranked([at(100, lamb=1.0, wd=0.0), at(200, lamb=2.0, wd=1.0), at(300, lamb=3.0, wd=0.0)])
     assert ten_percent_off(apart, "lamb")[1] == pytest.approx(3 ** (math.log(1.1) / math.log(3)) - 1)
 
 
 def test_edges_are_beyond_which_nothing_was_tried() -> None:
-    assert find_edges(rank([at(100, lamb=1), at(115, lamb=2), at(500, lamb=4)])) == {"lamb": "lowest"}
-    assert find_edges(rank([at(300, lamb=1), at(100, lamb=2), at(200, lamb=4)])) == {}
-    assert find_edges(rank([at(300, lamb=1), at(200, lamb=2), at(100, lamb=4)])) == {"lamb": "highest"}
-    assert find_edges(rank([at(100, wd=0), at(200, wd=1), at(300, wd=2)])) == {}  # nothing is below 0
+    assert find_edges(ranked([at(100, lamb=1), at(115, lamb=2), at(500, lamb=4)])) == {"lamb": "lowest"}
+    assert find_edges(ranked([at(300, lamb=1), at(100, lamb=2), at(200, lamb=4)])) == {}
+    assert find_edges(ranked([at(300, lamb=1), at(200, lamb=2), at(100, lamb=4)])) == {"lamb": "highest"}
+    assert find_edges(ranked([at(100, wd=0), at(200, wd=1), at(300, wd=2)])) == {}  # nothing is below 0
 
 
 # Runs -----------------------------------------------------------------------------------------------------------------

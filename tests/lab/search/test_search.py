@@ -27,8 +27,8 @@ from grokfast.lab.search.search import (
     plain_sweep,
     progress_line,
     propose,
-    rank,
-    settle,
+    rank_trials,
+    settle_sweep,
     value_of,
 )
 from grokfast.lab.search.space import Choices, Range
@@ -196,7 +196,7 @@ def test_a_setting_that_is_proposed_again_is_not_run_again() -> None:
     pool = Pretended(bump("alpha", 0.9))
     search = run_whole(sweep, pool)
     assert len(search.trials) == 8
-    assert len(pool.begun) == len(rank(search)) == 2
+    assert len(pool.begun) == len(rank_trials(search)) == 2
 
 
 def test_a_grid_is_every_combination_with_every_seed_once() -> None:
@@ -204,7 +204,7 @@ def test_a_grid_is_every_combination_with_every_seed_once() -> None:
     search = run_whole(GRID, pool)
     pairs = [(job.settings["alpha"], job.settings["lamb"], job.settings["seed"]) for job in pool.begun]
     assert sorted(pairs) == sorted((alpha, lamb, s) for alpha in (0.9, 0.98) for lamb in (1.0, 2.0) for s in (3, 4))
-    assert len(rank(search)) == 4
+    assert len(rank_trials(search)) == 4
 
 
 def test_the_values_that_follow_from_a_varied_one_are_the_papers() -> None:
@@ -233,7 +233,7 @@ class Failing(Pretended):
 
 def test_a_run_that_fails_is_named_and_the_others_are_trained() -> None:
     search = run_whole(dataclasses.replace(GRID, seeds=(0,)), Failing(fails=0.9))
-    rows = rank(search)
+    rows = rank_trials(search)
     assert [row["failed"] for row in rows] == [0, 0, 1, 1]
     assert [run for trial in search.trials for run in trial.runs if isinstance(run, str)] == ["the shape is wrong"] * 2
     assert search.best().setting["alpha"] == 0.98
@@ -243,7 +243,7 @@ def test_a_run_that_kills_its_workers_is_given_up() -> None:
     pool = Failing(kills=0.9)
     search = run_whole(dataclasses.replace(GRID, seeds=(0,)), pool)
     reasons = [run for trial in search.trials for run in trial.runs if isinstance(run, str)]
-    assert reasons == [f"its worker died, {ATTEMPTS} times"] * 2
+    assert reasons == [f"its worker died {ATTEMPTS} times"] * 2
     assert len(pool.begun) == 2 + 2 * ATTEMPTS
 
 
@@ -279,13 +279,13 @@ def test_a_search_without_a_complete_trial_says_why() -> None:
 )
 def test_a_sweep_that_cannot_be_run_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        settle(dataclasses.replace(GRID, **changes))
+        settle_sweep(dataclasses.replace(GRID, **changes))
 
 
 def test_runs_that_stop_at_a_level_go_on_until_it_is_known_whether_they_hold_it() -> None:
     stops = dataclasses.replace(GRID, given={**BASE, "until": 0.5}, objective="held")
-    assert settle(stops).given["hold"] >= 1
-    assert "hold" not in settle(dataclasses.replace(stops, objective="first")).given
+    assert settle_sweep(stops).given["hold"] >= 1
+    assert "hold" not in settle_sweep(dataclasses.replace(stops, objective="first")).given
 
 
 # In a directory -------------------------------------------------------------------------------------------------------
@@ -350,12 +350,14 @@ def test_a_pruned_run_is_marked_and_the_search_does_not_see_what_is_trained_late
 
 def test_a_full_sweep_is_ranked_with_medians_over_seeds(tmp_path: Path) -> None:
     curve = bump("alpha", 0.98, 3.0)
-    rows = rank(run_whole(Sweep(LONG, (ALPHAS,), (0, 1, 2)), Pretended(curve)))
+    rows = rank_trials(run_whole(Sweep(LONG, (ALPHAS,), (0, 1, 2)), Pretended(curve)))
     assert [row["setting"]["alpha"] for row in rows] == [0.98, 0.9]
     assert rows[0]["exact"]
     assert rows[0]["median"] == sorted(rows[0]["values"])[1]
     assert (rows[0]["low"], rows[0]["high"]) == (min(rows[0]["values"]), max(rows[0]["values"]))
-    slow = rank(run_whole(Sweep({**LONG, "until": 0.99}, (ALPHAS,), (0, 1, 2)), Pretended(bump("alpha", 0.98, 0.5))))
+    slow = rank_trials(
+        run_whole(Sweep({**LONG, "until": 0.99}, (ALPHAS,), (0, 1, 2)), Pretended(bump("alpha", 0.98, 0.5)))
+    )
     assert (slow[0]["exact"], slow[0]["median"], slow[0]["censored"]) == (False, 100, 3)
     json.dumps(rows)
 

@@ -12,16 +12,14 @@ from numpy.typing import NDArray
 
 import grokfast
 
-Floats = NDArray[np.floating[Any]]
-
 
 class Response(NamedTuple):
     """What a filter does to each frequency and to a single unit gradient: the paper's figure of MA and EMA."""
 
-    frequency: Floats  # (points,): cycles per step, a log grid up to 0.5, without 0
-    slow: Floats  # (points,): |H|, with lamb
-    total: Floats  # (points,): |1 + H|, or |H| again for a slow-only filter
-    impulse: Floats  # (steps,): h(t), with lamb
+    frequency: NDArray[Any]  # (points,): cycles per step, a log grid up to 0.5, without 0
+    slow: NDArray[Any]  # (points,): |H|, with lamb
+    total: NDArray[Any]  # (points,): |1 + H|, or |H| again for a slow-only filter
+    impulse: NDArray[Any]  # (steps,): h(t), with lamb
     cutoff: float | None  # cycles per step, where |H| has fallen by 3 dB; None if it never does
 
 
@@ -38,12 +36,12 @@ def response(filter: grokfast.Filter) -> Response:
     return Response(frequency, slow, total, impulse_response(filter, 200), filter.cutoff_frequency())
 
 
-def transfer(filter: grokfast.Filter, frequency: Floats, *, of_slow: bool = False) -> NDArray[np.complex128]:
+def transfer(filter: grokfast.Filter, frequency: NDArray[Any], *, of_slow: bool = False) -> NDArray[np.complex128]:
     """1 + H of a filter at frequencies in cycles per step (H alone for a slow-only one, or if `of_slow`)."""
     return filter.frequency_response(2 * math.pi * frequency, of="h" if of_slow else "1+h").numpy()
 
 
-def impulse_response(filter: grokfast.Filter, steps: int) -> Floats:
+def impulse_response(filter: grokfast.Filter, steps: int) -> NDArray[Any]:
     """h(t): lamb times the slow part that a running filter makes of one unit gradient after silence."""
     start = silence(filter)
     grads = torch.zeros(start + steps, 1, dtype=torch.float64)

@@ -121,13 +121,13 @@ def read_inside(run: Run) -> Inside | None:
     try:
         values: dict[str, Any] = read_json(run.path / FILE)
         found = Inside(values["symbols"], values["key"], [Moment(**moment) for moment in values["moments"]])
-        check_shape(found)
+        check_found(found)
         return found
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
-def check_shape(found: Inside) -> None:
+def check_found(found: Inside) -> None:
     """Raise ValueError or TypeError unless everything has the size and the type that pictures need."""
     if not (found.symbols and found.key and found.moments):
         raise ValueError("nothing was found")

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 import grokfast
-from grokfast.lab.analysis.frequency import Floats, ring_out, silence, transfer
+from grokfast.lab.analysis.frequency import ring_out, silence, transfer
 from grokfast.lab.analysis.weights import few_digits
 from grokfast.lab.filters import FILTERS
 from grokfast.lab.runs.directory import Run, RunError
@@ -22,32 +22,28 @@ SHORTEST = 16  # steps; fewer have no spectrum to speak of
 SEGMENT = 1024  # steps; shorter ones do not reach below the cutoff of the paper's filters
 
 
-class Spectrum(NamedTuple):
-    """How the power of signals is spread over frequency."""
-
-    frequency: Floats  # (bins,): cycles per step, evenly spaced up to 0.5, without 0
-    density: Floats  # (bins,): power per cycle per step; times the spacing it adds up to 1, or to the gain in power
-
-
 class Phase(NamedTuple):
     """The gradients of the steps start < t <= stop; both densities in units of the power before the filter."""
 
     start: int
     stop: int
-    before: Spectrum
-    after: Spectrum
+    frequency: NDArray[Any]  # (bins,): cycles per step, evenly spaced up to 0.5, without 0
+    before: NDArray[Any]  # (bins,): power per cycle per step; times the spacing it adds up to 1
+    after: NDArray[Any]  # (bins,): times the spacing it adds up to the gain in power
 
 
 class Gain(NamedTuple):
     """A gain over frequency, measured and in theory: |1 + H|^2 for the power of gradients, 1 + H for updates."""
 
-    frequency: Floats  # (bins,): cycles per step
+    frequency: NDArray[Any]  # (bins,): cycles per step
     measured: NDArray[Any]  # (bins,): with the filter / without
     theory: NDArray[Any]  # (bins,)
 
 
-def power(signals: Floats, *, segment: int = SEGMENT, reference: Floats | None = None) -> Spectrum:
-    """Welch's power spectral density of many signals: the mean over them, each divided by its own power.
+def power_density(
+    signals: NDArray[Any], *, segment: int = SEGMENT, reference: NDArray[Any] | None = None
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Welch's power spectral density of many signals over frequency: the mean, each divided by its own power.
 
     Gradients of one layer may be a thousand times those of another: so each scalar counts the same, however large.
     Scalars that never change do not count. Each segment loses its mean, and the density at 0 with it: what is slower
@@ -60,7 +56,7 @@ def power(signals: Floats, *, segment: int = SEGMENT, reference: Floats | None =
 
     Examples:
         >>> wave = np.sin(2 * np.pi * 0.125 * np.arange(512))[:, None]
-        >>> frequency, density = power(wave, segment=256)
+        >>> frequency, density = power_density(wave, segment=256)
         >>> float(frequency[density.argmax()]), round(float(density.sum()) / 256, 6)
         (0.125, 1.0)
     """
@@ -70,10 +66,10 @@ def power(signals: Floats, *, segment: int = SEGMENT, reference: Floats | None =
     keep = total > 0  # which NaN is not
     if not keep.any():
         raise ValueError("signals must hold a finite scalar that changes, got none")
-    return Spectrum(np.fft.rfftfreq(segment)[1:], (density[:, keep] / total[keep]).mean(axis=1))
+    return np.fft.rfftfreq(segment)[1:], (density[:, keep] / total[keep]).mean(axis=1)
 
 
-def welch(signals: Floats, segment: int) -> Floats:
+def welch(signals: NDArray[Any], segment: int) -> NDArray[Any]:
     """The density of each signal without that at 0, (bins, scalars), as scipy.signal.welch has it.
 
     Segment by segment: a recorded run lies on disk step after step, so one pass reads it in order, whatever its length.
@@ -88,7 +84,7 @@ def welch(signals: Floats, segment: int) -> Floats:
     return total / len(starts)
 
 
-def periodogram(part: Floats) -> Floats:
+def periodogram(part: NDArray[Any]) -> NDArray[Any]:
     """The density of one segment by a Hann window, without that at 0. In numpy: to import scipy takes a second."""
     segment = len(part)
     window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(segment) / segment)
@@ -140,7 +136,8 @@ def phases(run: Run, steps: int, least: int) -> dict[str, tuple[int, int]]:
 
 def phase(sampled: Sampled, start: int, stop: int, segment: int) -> Phase:
     before, after = sampled.before[start:stop], sampled.after[start:stop]
-    return Phase(start, stop, power(before, segment=segment), power(after, segment=segment, reference=before))
+    frequency, density = power_density(before, segment=segment)
+    return Phase(start, stop, frequency, density, power_density(after, segment=segment, reference=before)[1])
 
 
 def measured_gain(run: Run, *, segment: int = SEGMENT) -> Gain:
@@ -157,10 +154,9 @@ def measured_gain(run: Run, *, segment: int = SEGMENT) -> Gain:
         raise RunError(f"{run.name} has a filter that is not known here: {name}")
     sampled, filter = load_gradients(run), filter_of(run.settings)
     start = 0 if filter is None else settled(sampled, filter)
-    _, _, before, after = phase(sampled, start, len(sampled.before), segment)
-    frequency = before.frequency
+    _, _, frequency, before, after = phase(sampled, start, len(sampled.before), segment)
     theory = np.ones_like(frequency) if filter is None else np.abs(transfer(filter, frequency)) ** 2
-    return Gain(frequency, after.density / before.density, theory)
+    return Gain(frequency, after / before, theory)
 
 
 def settled(sampled: Sampled, filter: grokfast.Filter) -> int:
@@ -185,8 +181,8 @@ def spectrum_table(run: Run) -> dict[str, Any]:
 
 
 def plain_phase(found: Phase) -> dict[str, Any]:
-    densities = {name: few_digits(getattr(found, name).density) for name in ("before", "after")}
-    return {"start": found.start, "stop": found.stop, "segment": round(1 / found.before.frequency[0]), **densities}
+    densities = {name: few_digits(getattr(found, name)) for name in ("before", "after")}
+    return {"start": found.start, "stop": found.stop, "segment": round(1 / found.frequency[0]), **densities}
 
 
 def read_spectra(run: Run) -> dict[str, Any] | None:
@@ -200,8 +196,7 @@ def has_spectra(run: Run) -> bool:
 
 def read_phase(values: dict[str, Any]) -> Phase:
     frequency = np.fft.rfftfreq(values["segment"])[1:]
-    before, after = (Spectrum(frequency, np.array(values[name])) for name in ("before", "after"))
-    return Phase(values["start"], values["stop"], before, after)
+    return Phase(values["start"], values["stop"], frequency, np.array(values["before"]), np.array(values["after"]))
 
 
 # Appendix A -------------------------------------------------------------------------------------------------------
@@ -225,7 +220,7 @@ def update_gain(filter: grokfast.Filter, *, steps: int = 1000, momentum: float =
     return Gain(frequency, measured, transfer(filter, frequency))
 
 
-def sgd_updates(grads: Floats, options: dict[str, Any], filter: grokfast.Filter | None) -> Floats:
+def sgd_updates(grads: NDArray[Any], options: dict[str, Any], filter: grokfast.Filter | None) -> NDArray[Any]:
     """u(t) = theta(t+1) - theta(t) of SGD with the given gradients, (steps, scalars)."""
     param = torch.nn.Parameter(torch.zeros(grads.shape[1], dtype=torch.float64))
     optimizer = torch.optim.SGD([param], **options)

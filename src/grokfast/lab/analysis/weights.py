@@ -19,7 +19,6 @@ from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.metrics import shorten
 from grokfast.lab.runs.recording import load_snapshots
 
-Vector = NDArray[np.float64]
 MEMORY = 512 << 20  # bytes to hold at once
 
 
@@ -28,7 +27,7 @@ class Products(NamedTuple):
 
     runs: list[Run]
     steps: list[NDArray[np.int64]]  # of the snapshots of each run; the first are the initial weights
-    inner: Vector  # (snapshots, snapshots)
+    inner: NDArray[np.float64]  # (snapshots, snapshots)
     parameters: int
 
     def of(self, *runs: Run) -> Products:
@@ -38,13 +37,13 @@ class Products(NamedTuple):
         return Products(list(runs), [self.steps[i] for i in places], self.inner[np.ix_(rows, rows)], self.parameters)
 
 
-def flatten_weights(weights: dict[str, Tensor]) -> Vector:
+def flatten_weights(weights: dict[str, Tensor]) -> NDArray[np.float64]:
     """All floating-point weights in one vector, in the order of their names; in float64, for the sums to come."""
     kept = [weights[name] for name in sorted(weights) if weights[name].is_floating_point()]
     return np.concatenate([tensor.detach().cpu().double().flatten().numpy() for tensor in kept])
 
 
-def load_vectors(run: Run) -> Iterator[tuple[int, Vector]]:
+def load_vectors(run: Run) -> Iterator[tuple[int, NDArray[np.float64]]]:
     """The weights a run kept, one vector after another, the initial ones first; RunError where one is not finite."""
     for i, (step, weights) in enumerate(load_snapshots(run)):
         if i == 0 and step != 0:
@@ -96,11 +95,11 @@ def products(runs: Sequence[Run]) -> Products:
                 file.write(vector.astype(np.float32).tobytes())  # as models are: nothing is lost
         file.flush()
         count = sum(map(len, steps))
-        inner = multiply(np.memmap(file, np.float32, "r", shape=(count, size)), spans(steps))
+        inner = gram_matrix(np.memmap(file, np.float32, "r", shape=(count, size)), spans(steps))
     return Products(list(runs), [np.array(known) for known in steps], inner, size)
 
 
-def multiply(weights: NDArray[np.float32], rows: Sequence[slice]) -> Vector:
+def gram_matrix(weights: NDArray[np.float32], rows: Sequence[slice]) -> NDArray[np.float64]:
     """G of the weights less the first row of each run, summed over as many columns at a time as MEMORY allows."""
     inner = np.zeros((len(weights), len(weights)))
     width = max(1, MEMORY // (16 * len(weights)))

@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         complain("stopped: the same command continues from here")
         return INTERRUPTED
-    return report(outcome, folder, args)
+    return show_outcome(outcome, folder, args)
 
 
 def duel_from(args: argparse.Namespace) -> Duel:
@@ -84,7 +84,7 @@ def duel_from(args: argparse.Namespace) -> Duel:
     )
 
 
-def report(outcome: Outcome, folder: Path, args: argparse.Namespace) -> int:
+def show_outcome(outcome: Outcome, folder: Path, args: argparse.Namespace) -> int:
     """Print the outcome; 1 if a run on a fresh seed failed."""
     if args.json:
         print(json.dumps({"path": str(folder), "arms": outcome.settings, "verdicts": outcome.verdicts}))

@@ -31,13 +31,13 @@ def run(args: argparse.Namespace) -> int:
     save_inside(run, found)
     key = ", ".join(map(str, found.key))
     show(
-        make_table(COLUMNS, lines_of(found), right=COLUMNS),
+        make_table(COLUMNS, snapshot_lines(found), right=COLUMNS),
         f"Key frequencies: {key}. `grokfast report {run.name}` draws what was found.",
     )
     return 0
 
 
-def lines_of(found: Inside) -> list[list[str]]:
+def snapshot_lines(found: Inside) -> list[list[str]]:
     """A line for each snapshot."""
     lines: list[list[str]] = []
     for moment in found.moments:

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     if args.list or not args.names:
         show(listing(args.runs_dir))
         return 0
-    planned, folder = make_plan(args)
+    planned, folder = plan_runs(args)
     left = [settings for settings in planned if not run_of(settings, folder).done]
     tell(args, summary(args.names, planned, left, folder))
     missing = missing_data(left)
@@ -80,16 +80,16 @@ def tell(args: argparse.Namespace, part: str | Table) -> None:
 # Planning -------------------------------------------------------------------------------------------------------------
 
 
-def make_plan(args: argparse.Namespace) -> tuple[list[Settings], Path]:
+def plan_runs(args: argparse.Namespace) -> tuple[list[Settings], Path]:
     """The runs that were asked for, each once, and their folder; quick ones are kept apart from the real ones."""
-    seeds, data_dir = args.seeds, args.data_dir
-    if args.quick:
-        seeds = 1 if seeds is None else seeds
-        data_dir = str(data_directory(data_dir)[0])  # a named directory is never downloaded into
-    asked = {"steps": args.budget, "data_dir": data_dir, "threads": args.threads}
+    seeds = 1 if args.quick and args.seeds is None else args.seeds
+    asked = {"steps": args.budget, "data_dir": args.data_dir, "threads": args.threads}
     found = [s for e in find_experiments(args.names) for s in settings_of_experiment(e, seeds=seeds, **asked)]
     if args.quick and args.budget is None:
         found = [{**settings, "steps": task_of(settings).quick_steps} for settings in found]
+    if args.quick and args.data_dir is None:
+        named = str(data_directory(None)[0])  # a quick look does not download: never into a directory that is named
+        found = [s if s["task"] == "qm9" else {**s, "data_dir": named} for s in found]  # qm9 comes as a package
     return distinct(found), args.runs_dir / "quick" if args.quick else args.runs_dir
 
 
@@ -198,7 +198,7 @@ def results(names: list[str], runs: list[Run], out: Path) -> Iterator[Table | st
     from grokfast.lab.report import write_report
     from grokfast.lab.report.curves import PAPER
     from grokfast.lab.report.depth import response_picture, theorem_picture
-    from grokfast.lab.report.pictures import COLOURS, draw
+    from grokfast.lab.report.pictures import COLOURS, write_picture
     from grokfast.lab.report.rows import arm_rows
     from grokfast.lab.tables import arms, by_task
 
@@ -209,7 +209,7 @@ def results(names: list[str], runs: list[Run], out: Path) -> Iterator[Table | st
         yield from map(response_table, filters)
         path = out.with_name("filters.png")
         path.parent.mkdir(parents=True, exist_ok=True)
-        yield f"written: {draw([response_picture(filters), theorem_picture(filters)], path)}"
+        yield f"written: {write_picture([response_picture(filters), theorem_picture(filters)], path)}"
     for task, members in by_task(runs).items():
         headings, *rows = arm_rows(arms(members))
         table = make_table(headings, rows, right=headings[1:], whole=headings[1:])

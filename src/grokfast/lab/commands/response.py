@@ -43,9 +43,9 @@ def run(args: argparse.Namespace) -> int:
     show(response_table(filter))
     if args.out is not None:
         from grokfast.lab.report.depth import response_picture  # not needed for a table
-        from grokfast.lab.report.pictures import COLOURS, draw
+        from grokfast.lab.report.pictures import COLOURS, write_picture
 
-        print(f"written: {draw([response_picture({filter: COLOURS[0]})], args.out)}")
+        print(f"written: {write_picture([response_picture({filter: COLOURS[0]})], args.out)}")
     return 0
 
 

@@ -6,7 +6,7 @@ import argparse
 import json
 import shlex
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from grokfast.lab.commands.common import INTERRUPTED, cell, complain, make_table, read_folder, show
 from grokfast.lab.commands.flags import add_settings, add_task, settings_from
@@ -14,16 +14,16 @@ from grokfast.lab.commands.terminal import show_progress
 from grokfast.lab.search.search import (
     AT_ONCE,
     LEVEL,
+    METHODS,
     OBJECTIVES,
-    Method,
     Progress,
     Search,
     Sweep,
     Watch,
     progress_line,
-    rank,
+    rank_trials,
     run_sweep,
-    settle,
+    settle_sweep,
     sweep_folder,
 )
 from grokfast.lab.search.space import Choices, Dimension, read_dimensions
@@ -51,7 +51,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("What to vary, and what to optimise")
     add_ranges(group)
     group.add_argument("--preset", choices=PRESETS, help="the paper's values as grids")
-    group.add_argument("--search", choices=get_args(Method), default="grid", help="default: grid")
+    group.add_argument("--search", choices=METHODS, default="grid", help="default: grid")
     group.add_argument("--trials", type=int, metavar="N", help="settings that a search tries")
     help = "seeds per setting, from --seed on (default: 1)"
     group.add_argument("--seeds", type=int, default=1, metavar="N", help=help)
@@ -86,7 +86,7 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     check_engine(args.engine, args.workers, args.address)
-    sweep = settle(sweep_from(args))
+    sweep = settle_sweep(sweep_from(args))
     folder = args.sweep_dir or sweep_folder(sweep)
     quiet = args.quiet or args.json
     if not quiet:
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         complain("stopped: the same command continues from here")
         return INTERRUPTED
-    return report(search, folder, args)
+    return show_ranking(search, folder, args)
 
 
 def sweep_from(args: argparse.Namespace) -> Sweep:
@@ -155,9 +155,9 @@ def bar_of(show: Any) -> Watch:
 # The result ---------------------------------------------------------------------------------------------------------
 
 
-def report(search: Search, folder: Path, args: argparse.Namespace) -> int:
+def show_ranking(search: Search, folder: Path, args: argparse.Namespace) -> int:
     """Print the ranking of a sweep; 1 if a run failed."""
-    rows, sweep = rank(search), search.sweep
+    rows, sweep = rank_trials(search), search.sweep
     best = sweep.settings(rows[0]["setting"], sweep.seeds[0])
     command = command_line(best) if rows[0]["exact"] else None
     if args.json:

@@ -17,7 +17,7 @@ from grokfast.lab.report.depth import (
 )
 from grokfast.lab.report.page import page, report_values
 from grokfast.lab.report.page import showable_runs as showable_runs
-from grokfast.lab.report.pictures import Picture, draw
+from grokfast.lab.report.pictures import Picture, write_picture
 from grokfast.lab.report.sweeps import sweep_pictures
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.files import write_atomically
@@ -58,7 +58,9 @@ def write_demo(runs: Sequence[Run], out: Path, *, playground: str | None = None)
     values = {**report_values(by_task(runs)), "story": story, "playground": playground}
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(out, page("demo.html.j2", "Grokfast: the demo", values).encode())
-    return out, draw([story["picture"]], out.with_name("curves.png" if out.stem == "index" else f"{out.stem}.png"))
+    return out, write_picture(
+        [story["picture"]], out.with_name("curves.png" if out.stem == "index" else f"{out.stem}.png")
+    )
 
 
 def all_pictures(runs: Sequence[Run], *, level: float | None = None) -> list[Picture]:
@@ -77,4 +79,6 @@ def all_pictures(runs: Sequence[Run], *, level: float | None = None) -> list[Pic
 def write_figures(runs: Sequence[Run], folder: Path, ending: str, *, level: float | None = None) -> list[Path]:
     """Write every picture to a file of its own, for papers: png, svg or pdf."""
     folder.mkdir(parents=True, exist_ok=True)
-    return [draw([picture], folder / f"{picture.name}.{ending}") for picture in all_pictures(runs, level=level)]
+    return [
+        write_picture([picture], folder / f"{picture.name}.{ending}") for picture in all_pictures(runs, level=level)
+    ]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from grokfast.lab.report.pictures import COLOURS, GREY, Picture, axis, line, note, picture_name, view
+from grokfast.lab.report.pictures import COLOURS, GREY, Picture, axis, line, make_view, note, picture_name
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import Row
 from grokfast.lab.tables import Arm, arms
@@ -61,7 +61,7 @@ def curves_picture(shown: Sequence[Arm], task: str) -> Picture | None:
         if lines:
             level = [arm.runs[0].level for arm in shown[:1] if arm.runs[0].measure == what]
             scale = axis(what, percent=True, domain=[0, 1]) if what == "accuracy" else axis(what, log=True)
-            views.append(view(lines, axis("steps", log=True), scale, rules=level))
+            views.append(make_view(lines, axis("steps", log=True), scale, rules=level))
             measured.append(what)
             names |= {one["name"]: one["colour"] for one in sorted(lines, key=lambda one: one["style"] == "faint")}
     if not views:
@@ -112,7 +112,7 @@ def labelled_curves(shown: Mapping[str, Arm], title: str = "") -> Picture:
         notes.append(note(x, height, words, "right" if left else "left", colour=colour))
     level = [arm.runs[0].level for arm in shown.values()][:1]
     first = next(iter(shown.values())).runs[0]
-    drawn = view(
+    drawn = make_view(
         lines,
         axis("training steps", log=True),
         axis("validation accuracy", percent=True, domain=[0, 1]),
@@ -180,7 +180,7 @@ def band(arm: Arm, field: str, *, points: int = POINTS) -> Band | None:
     A run that stopped when it had reached its level keeps its last value, as early stopping would. One that is not
     finished has no value beyond its end.
     """
-    found = [(run, *curve) for run in arm.runs if (curve := curve_of(run.rows, field)) is not None]
+    found = [(run, *curve) for run in arm.runs if (curve := finite_points(run.rows, field)) is not None]
     if not found:
         return None
     steps = np.unique(np.concatenate([steps for _, steps, _ in found]))
@@ -194,7 +194,7 @@ def band(arm: Arm, field: str, *, points: int = POINTS) -> Band | None:
     return Band(steps[kept], middle[kept], low[kept], high[kept])
 
 
-def curve_of(rows: Sequence[Row], field: str) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
+def finite_points(rows: Sequence[Row], field: str) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
     pairs = [(row.step, value) for row in rows if (value := getattr(row, field)) is not None and np.isfinite(value)]
     if not pairs:
         return None

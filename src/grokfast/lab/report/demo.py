@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from grokfast.lab.report.curves import PAPER, arm_colours, band
-from grokfast.lab.report.pictures import COLOURS, Picture, axis, line, note, view
+from grokfast.lab.report.pictures import COLOURS, Picture, axis, line, make_view, note
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.tables import Arm, arms
 
@@ -82,5 +82,5 @@ def story_picture(old: dict[str, Any], shown: Sequence[Arm]) -> Picture:
         words = "with Grokfast:\nunderstands here"
         notes.append(note(slowest * 1.18, 0.63, words, "left", to=(fast, level), colour=colours[arm.key]))
     x = axis("training steps", log=True, values=[10, 100, 1000, 10_000], domain=[10, reached * 1.1])
-    drawn = view(lines, x, axis("right answers", percent=True, domain=[0, 1]), notes=notes)
+    drawn = make_view(lines, x, axis("right answers", percent=True, domain=[0, 1]), notes=notes)
     return Picture("story", "Right answers over training steps, without a filter and with Grokfast", [drawn])

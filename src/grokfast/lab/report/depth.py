@@ -12,14 +12,13 @@ import numpy as np
 import grokfast
 from grokfast.lab.analysis.frequency import response
 from grokfast.lab.analysis.inside import Inside, Moment
-from grokfast.lab.analysis.paths import paths_by_seed
 from grokfast.lab.analysis.spectrum import filtered_spectra, measured_gain, update_gain
-from grokfast.lab.analysis.trajectory import Trajectory, state_b
+from grokfast.lab.analysis.trajectory import Trajectory, paths_by_seed, state_b
 from grokfast.lab.analysis.weights import Products
 from grokfast.lab.filters import FILTERS, describe
 from grokfast.lab.paper import find_arm
 from grokfast.lab.report.curves import MOST, run_colours
-from grokfast.lab.report.pictures import COLOURS, GREY, Picture, Style, axis, line, shade, view
+from grokfast.lab.report.pictures import COLOURS, GREY, Picture, axis, line, make_view, shade
 from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.settings import filter_of
 from grokfast.lab.tables import experiment_name, label
@@ -64,8 +63,8 @@ def response_picture(filters: Mapping[grokfast.Filter, str]) -> Picture:
             gains.append(line(name, [found.cutoff], [level], colour, "rings", what="cutoff of h"))
         impulses.append(line(name, np.arange(len(found.impulse)), found.impulse, colour))
     views = [
-        view(gains, axis("cycles per step", log=True), axis("gain", log=True)),
-        view(impulses, axis("steps after a gradient"), axis("its weight in h")),
+        make_view(gains, axis("cycles per step", log=True), axis("gain", log=True)),
+        make_view(impulses, axis("steps after a gradient"), axis("its weight in h")),
     ]
     names = {describe(filter): colour for filter, colour in filters.items()}
     return Picture("response", "Transfer function and impulse response of the filters", views, names)
@@ -81,7 +80,7 @@ def theorem_picture(filters: Mapping[grokfast.Filter, str]) -> Picture:
         found.append(line(name, gain.frequency[shown], np.abs(gain.theory[shown]), colour, what="theory"))
         found.append(line(name, gain.frequency[every], np.abs(gain.measured[every]), colour, "rings", what="measured"))
     title = "Updates of SGD with momentum 0.9: 1 + h in theory (line) and measured (rings)"
-    drawn = view(found, axis("cycles per step", log=True), axis("updates with / without the filter", log=True))
+    drawn = make_view(found, axis("cycles per step", log=True), axis("updates with / without the filter", log=True))
     return Picture("theorem", title, [drawn], {describe(filter): colour for filter, colour in filters.items()})
 
 
@@ -118,18 +117,20 @@ def spectrum_picture(run: Run, colour: str) -> Picture:
         del phases["whole run"]
     tints = dict(zip(phases, [colour] if len(phases) == 1 else [EARLY, colour], strict=True))
     for name, phase in phases.items():
-        spectra.append(line(name, *few(*phase.before), tints[name], what="before the filter"))
+        spectra.append(line(name, *few(phase.frequency, phase.before), tints[name], what="before the filter"))
         if filtered:
-            spectra.append(line(name, *few(*phase.after), tints[name], "dashed", what="after the filter"))
+            spectra.append(
+                line(name, *few(phase.frequency, phase.after), tints[name], "dashed", what="after the filter")
+            )
     power = axis("power before (solid) and after the filter" if filtered else "power", log=True)
-    views = [view(spectra, axis("cycles per step", log=True), power)]
+    views = [make_view(spectra, axis("cycles per step", log=True), power)]
     if run.settings["filter"] in FILTERS:
         gain = measured_gain(run)
         ratios = [
             line("whole run", *few(gain.frequency, gain.theory), colour, what="|1 + H|² in theory"),
             line("whole run", *few(gain.frequency, gain.measured), colour, "dotted", what="measured"),
         ]
-        views.append(view(ratios, axis("cycles per step", log=True), axis("power after / before", log=True)))
+        views.append(make_view(ratios, axis("cycles per step", log=True), axis("power after / before", log=True)))
     names = tints if len(tints) > 1 else {}
     return Picture("spectrum", f"Spectrum of the gradients of {label(run)}", views, names)
 
@@ -155,7 +156,7 @@ def weight_pictures(runs: Sequence[Run], weights: Sequence[Products] = ()) -> li
     ]
     # Log axes have no 0, and a warm-up may leave the weights where they are at first.
     far = [line(name, p.steps[p.moved > 0], p.moved[p.moved > 0], colour) for name, colour, p in ways]
-    away = view(far, axis("steps", log=True), axis("distance from the initial weights", log=True))
+    away = make_view(far, axis("steps", log=True), axis("distance from the initial weights", log=True))
     names = {name: colour for name, colour, _ in ways}
     title = "Paths of the weights on two principal axes: ring A (initial), square B (step 500), diamond C (end)"
     return [
@@ -174,7 +175,7 @@ def path_view(paths: Sequence[Trajectory], colours: Mapping[str, str]) -> dict[s
         states, shapes = ([0, *ends], STATES) if i == 0 else (ends, STATES[1:])  # A is the same for all
         marks = points[states]
         lines.append(line(name, marks[:, 0], marks[:, 1], colour, "rings", shapes=shapes))
-    return view(lines, axis(f"first principal axis, seed {paths[0].run.seed}"), axis("second principal axis"))
+    return make_view(lines, axis(f"first principal axis, seed {paths[0].run.seed}"), axis("second principal axis"))
 
 
 # Inside a network -----------------------------------------------------------------------------------------------------
@@ -189,7 +190,7 @@ def inside_pictures(found: Inside, colour: str, place: int) -> list[Picture]:
     steps = [moment.step for moment in later]
 
     def curve(
-        name: str, of: Callable[[Moment], float], colour: str = colour, style: Style = "solid", strength: float = 1.0
+        name: str, of: Callable[[Moment], float], colour: str = colour, style: str = "solid", strength: float = 1.0
     ) -> dict[str, Any]:
         return line(name, steps, [max(of(m), LOWEST) for m in later], colour, style, strength=strength)
 
@@ -222,13 +223,13 @@ def inside_pictures(found: Inside, colour: str, place: int) -> list[Picture]:
         Picture(
             f"inside-loss-{place}",
             "Loss by frequency, and sparsity",
-            [view(losses, x, axis("loss", log=True)), view(sparse, x, axis("share", percent=True))],
+            [make_view(losses, x, axis("loss", log=True)), make_view(sparse, x, axis("share", percent=True))],
             {one["name"]: one["colour"] for one in [*losses, *sparse]},
         ),
         Picture(
             f"inside-layers-{place}",
             "Norm and effective rank of each matrix",
-            [view(norms, x, axis("norm", log=True)), view(ranks, x, axis("effective rank"))],
+            [make_view(norms, x, axis("norm", log=True)), make_view(ranks, x, axis("effective rank"))],
             tints,
         ),
     ]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grokfast.lab.report.curves import name_colours
-from grokfast.lab.report.pictures import COLOURS, INK, Picture, axis, line, view
+from grokfast.lab.report.pictures import COLOURS, INK, Picture, axis, line, make_view
 from grokfast.lab.stats import Steps, Verdict
 
 CAP = 4.0  # times as fast, and as slow: where the picture of all duels ends
@@ -26,7 +26,7 @@ def duel_picture(name: str, title: str, took: Mapping[str, Sequence[Steps]], by:
         x = [first, *(value for value in reached for _ in range(2)), last]
         y = [0.0, *((i + rise) / len(steps) for i in range(len(reached)) for rise in (0, 1))]
         lines.append(line(arm, x, [*y, y[-1]], colours[arm]))
-    drawn = view(lines, axis(by, log=True), axis("share of the runs", percent=True, domain=[0, 1]))
+    drawn = make_view(lines, axis(by, log=True), axis("share of the runs", percent=True, domain=[0, 1]))
     return Picture(name, f"{title}: share of the runs that have reached the level", [drawn], colours)
 
 

@@ -1,6 +1,6 @@
 """A picture: Vega-Lite views side by side, described once as plain JSON.
 
-The page draws a description in the browser (`for_page`), a file is drawn by vl-convert (`draw`): both read the same.
+The page draws a description in the browser (`for_page`); vl-convert draws a file (`write_picture`): both read the same.
 Text and axes have the colour `currentColor`: black in a file, in a page the colour of its text, so dark pages work.
 """
 
@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,6 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#C05A8E", "#B8860B", "#3D9BD4", "#8
 GREY = "#7F7F7F"
 WIDTH, HEIGHT = 900, 340  # of a picture in a file, and of each of its views
 LETTERS = 150  # of a legend in a file that fit beside each other
-Style = Literal["solid", "dashed", "dotted", "faint", "rings", "crosses"]
 DASHES = {"solid": [1, 0], "dashed": [6, 4], "dotted": [2, 3], "faint": [1, 0]}
 WIDTHS = {"solid": 2.4, "dashed": 1.2, "dotted": 1.6, "faint": 0.7}
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
@@ -68,7 +67,7 @@ def line(
     x: Any,
     y: Any,
     colour: str,
-    style: Style = "solid",
+    style: str = "solid",
     *,
     low: Any = None,
     high: Any = None,
@@ -79,6 +78,7 @@ def line(
     """One line or set of marks, with a band from `low` to `high`; lines of one name are shown and hidden together.
 
     Args:
+        style: solid, dashed, dotted, faint (one of many), rings or crosses.
         what: training or validation, in the tooltip.
         strength: how opaque, so that phases of one run can be shades of one colour.
         shapes: the shape of each mark; rings by default.
@@ -110,7 +110,7 @@ def axis(
     return {"type": "quantitative", "title": title or None, "scale": {**kind, **scale}, "axis": {**form, **ticks}}
 
 
-def view(
+def make_view(
     lines: Iterable[dict[str, Any]],
     x: dict[str, Any],
     y: dict[str, Any],
@@ -295,7 +295,7 @@ def without_hover(one: dict[str, Any]) -> dict[str, Any]:
     return {**one, "layer": [without_hover(layer) for layer in one["layer"] if layer.get("name") != HOVER]}
 
 
-def draw(pictures: Sequence[Picture], path: Path) -> Path:
+def write_picture(pictures: Sequence[Picture], path: Path) -> Path:
     """Write pictures below each other into one file, by its ending png, svg or pdf."""
     import vl_convert
 

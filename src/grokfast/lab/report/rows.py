@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from grokfast.lab.analysis.paths import known_distances
-from grokfast.lab.analysis.trajectory import Distances
+from grokfast.lab.analysis.trajectory import Distances, known_distances
 from grokfast.lab.analysis.weights import Products
 from grokfast.lab.paper import PaperArm
 from grokfast.lab.runs.directory import Run
@@ -103,10 +102,10 @@ def run_rows(runs: Sequence[Run], shown: Sequence[Arm]) -> list[list[str]]:
     """A line for each run; the last column says whether it counts over seeds."""
     counts = {run.name: "yes" for arm in shown for run in arm.runs}
     counts |= {run.name: f"no: {reason}" for arm in shown for run, reason in arm.left_out}
-    return as_lines([{**run_row(run), "counts": counts.get(run.name, "no: not evaluated yet")} for run in runs])
+    return as_lines([{**run_line(run), "counts": counts.get(run.name, "no: not evaluated yet")} for run in runs])
 
 
-def run_row(run: Run) -> dict[str, str]:
+def run_line(run: Run) -> dict[str, str]:
     """The row of one run by heading; an incomplete one says so and shows what there is."""
     rows, first = run.rows, run.crossing()
     last, lowest = rows[-1] if rows else None, best(rows, "loss")
@@ -128,17 +127,17 @@ def setting_rows(runs: Sequence[Run]) -> list[list[str]]:
     """A line for each run, a column for each setting in which they differ."""
     keys = dict.fromkeys(key for run in runs for key in run.settings)
     differ = [key for key in keys if len({repr(run.settings.get(key)) for run in runs}) > 1]
-    return [["run", *differ], *([label(run), *(cell(run.settings.get(key)) for key in differ)] for run in runs)]
+    return [["run", *differ], *([label(run), *(setting_cell(run.settings.get(key)) for key in differ)] for run in runs)]
 
 
-def cell(value: Any) -> str:
+def setting_cell(value: Any) -> str:
     """A value of a setting.
 
-    >>> cell(None), cell(0.0001), cell([0.9, 0.98])
+    >>> setting_cell(None), setting_cell(0.0001), setting_cell([0.9, 0.98])
     ('-', '0.0001', '0.9 0.98')
     """
     if isinstance(value, list):
-        return " ".join(cell(part) for part in value)  # type: ignore[reportUnknownVariableType]
+        return " ".join(setting_cell(part) for part in value)  # type: ignore[reportUnknownVariableType]
     return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from grokfast.lab.report.pictures import COLOURS, GREY, HEIGHT, Picture, Style, axis, line, picture_name, view
+from grokfast.lab.report.pictures import COLOURS, GREY, HEIGHT, Picture, axis, line, make_view, picture_name
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.settings import OptimConfig, filter_values
 from grokfast.lab.stats import Spread, Steps, sentence, spread_of, verdict
@@ -70,7 +70,7 @@ def make_family(runs: Sequence[Run]) -> Family | None:
     axes = [name for name, count in counts.items() if count > 1]
     if not found or max(counts.values(), default=0) < 3:
         return None
-    tried = rank(
+    tried = ranked(
         ({name: values[name] for name in axes}, [steps_of(run) for run in arm.runs])
         for arm, values in zip(found, numbers, strict=True)
     )
@@ -105,7 +105,7 @@ def reached(tried: Tried) -> bool:
     return steps_in(tried).median.exact
 
 
-def rank(tried: Iterable[Tried]) -> list[Tried]:
+def ranked(tried: Iterable[Tried]) -> list[Tried]:
     """The fastest first, by the median over seeds."""
     return sorted(tried, key=lambda one: (steps_in(one).order, tuple(one[0].values())))
 
@@ -148,10 +148,10 @@ def make_grid(tried: Sequence[Tried], x: str, y: str) -> list[list[Tried | None]
     return cells
 
 
-def coordinate(name: str, value: float) -> float:
+def place_of(name: str, value: float) -> float:
     """The place of a value on its axis. For alpha it is 1 / (1 - alpha): 10% more than 0.98 itself is no filter.
 
-    >>> round(coordinate("alpha", 0.98)), coordinate("lamb", 2.0)
+    >>> round(place_of("alpha", 0.98)), place_of("lamb", 2.0)
     (50, 2.0)
     """
     return 1 / (1 - value) if name == "alpha" and value < 1 else value
@@ -165,8 +165,8 @@ def ten_percent_off(tried: Sequence[Tried], name: str) -> tuple[float | None, fl
     best, _ = tried[0]
     others = {key: value for key, value in best.items() if key != name}
     along = [one for one in tried if all(one[0][key] == value for key, value in others.items())]
-    points = sorted(((coordinate(name, one[0][name]), one) for one in along), key=lambda point: point[0])
-    here = coordinate(name, best[name])
+    points = sorted(((place_of(name, one[0][name]), one) for one in along), key=lambda point: point[0])
+    here = place_of(name, best[name])
     if not here or not reached(tried[0]):
         return None, None
     less, more = between(points, 0.9 * here), between(points, 1.1 * here)
@@ -283,13 +283,13 @@ def profile(family: Family) -> Picture:
             "median over seeds", [v[name] for v, _ in along], [steps_in(one).median.value for one in along], COLOURS[0]
         )
     ]
-    kinds: tuple[tuple[str, Style, bool], ...] = ("each run", "rings", True), ("not reached by then", "crosses", False)
+    kinds: tuple[tuple[str, str, bool], ...] = ("each run", "rings", True), ("not reached by then", "crosses", False)
     for text, style, exact in kinds:
         points = [(v[name], s.value) for v, took in family.tried for s in took if s.exact == exact]
         lines.append(line(text, [x for x, _ in points], [y for _, y in points], GREY, style))
     shown = [one for one in lines if len(one["x"])]
     positive = min(values[name] for values, _ in family.tried) > 0
-    drawn = view(shown, axis(words(name), log=positive), axis(f"steps to {family.level}", log=True))
+    drawn = make_view(shown, axis(words(name), log=positive), axis(f"steps to {family.level}", log=True))
     names = {one["name"]: one["colour"] for one in shown}
     return Picture(f"sweep-{family.name}", f"{family.title}: steps over {words(name)}", [drawn], names)
 
@@ -398,7 +398,7 @@ def parallel(family: Family) -> Picture:
 
 def scale_of(tried: Sequence[Tried], name: str) -> dict[float, float]:
     """Heights of the values of an axis, on a log scale if all are positive."""
-    places = {values[name]: coordinate(name, values[name]) for values, _ in tried}
+    places = {values[name]: place_of(name, values[name]) for values, _ in tried}
     if min(places.values()) > 0:
         places = {value: math.log(place) for value, place in places.items()}
     low, high = min(places.values()), max(places.values())

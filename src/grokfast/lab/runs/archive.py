@@ -41,8 +41,6 @@ PARTS = ("summary", "environment")  # column groups of runs.csv besides the sett
 MORE = "more."  # columns of what only some tasks measure
 PLACES = ("--runs-dir", "--data-dir", "--sweep-dir", "-o", "--out")  # flags that name a directory
 
-Line = Mapping[str, Any]  # a row of a .csv by column
-
 
 # Reading ------------------------------------------------------------------------------------------------------------
 
@@ -98,7 +96,7 @@ def from_cell(cell: str) -> Any:
         return cell
 
 
-def split(line: Line) -> dict[str, dict[str, Any]]:
+def split(line: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The settings, the summary and the environment of a row of runs.csv."""
     found: dict[str, dict[str, Any]] = {part: {} for part in ("settings", *PARTS)}
     for key, value in line.items():
@@ -118,7 +116,7 @@ def rows_of(curve: pl.DataFrame) -> list[Row]:
     return [to_row(line) for line in curve.iter_rows(named=True)]
 
 
-def to_row(line: Line) -> Row:
+def to_row(line: Mapping[str, Any]) -> Row:
     more = {key.removeprefix(MORE): value for key, value in line.items() if key.startswith(MORE) and value is not None}
     return Row(**{name: line[name] for name in Row._fields if name != "more"}, more=more or None)
 
@@ -136,7 +134,7 @@ def read_derived(folder: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def weights_of(lines: Sequence[Line]) -> dict[str, Any]:
+def weights_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     first = lines[0]
     table = {"parameters": first["parameters"], "bc": first["bc"]}
     table |= {"steps": [line["step"] for line in lines], "moved": [line["moved"] for line in lines]}
@@ -170,7 +168,7 @@ def write_tables(runs: Sequence[Run], folder: Path) -> None:
     ordered = sorted(runs, key=lambda run: run.name)
     folder.mkdir(parents=True, exist_ok=True)
     write_csv(folder / RUNS, [to_line(run) for run in ordered])
-    write_parquet(folder / CURVES, [curve_of(run) for run in ordered])
+    write_parquet(folder / CURVES, [curve_frame(run) for run in ordered])
     weights = [weight_lines(run.name, run.tables["weights"]) for run in ordered if "weights" in run.tables]
     if weights:
         write_csv(folder / WEIGHTS, [line for lines in weights for line in lines])
@@ -188,7 +186,7 @@ def seal(folder: Path) -> None:
     write_atomically(folder / SUMS, "".join(lines).encode())
 
 
-def write_csv(path: Path, lines: Sequence[Line]) -> None:
+def write_csv(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
     """Write rows by column as a .csv; a cell is empty if a row has no such column."""
     text = io.StringIO()
     writer = csv.DictWriter(text, merge_columns(lines), lineterminator="\n")
@@ -197,7 +195,7 @@ def write_csv(path: Path, lines: Sequence[Line]) -> None:
     write_atomically(path, text.getvalue().encode())
 
 
-def merge_columns(lines: Iterable[Line]) -> list[str]:
+def merge_columns(lines: Iterable[Mapping[str, Any]]) -> list[str]:
     """All columns, each after the one that it follows in its row: so the settings of filters stay in their place.
 
     >>> merge_columns([{"filter": None, "lr": 1}, {"filter": "ema", "alpha": 0.9, "lr": 1}])
@@ -252,7 +250,7 @@ def flatten(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     return found
 
 
-def curve_of(run: Run) -> pl.DataFrame:
+def curve_frame(run: Run) -> pl.DataFrame:
     """The evaluations of a run, to as few digits as leave its crossings where they are."""
     import polars as pl
 

@@ -23,13 +23,12 @@ from grokfast.lab.runs.metrics import Row, finite, row_from_plain
 from grokfast.lab.search.duel import Contest, Duel, Outcome, check_sizes, outcome_of, write_outcome
 from grokfast.lab.search.search import Journal, Progress, begin_in, carry_out, progress_line
 from grokfast.lab.search.space import Choices, Part, Range, read_varied
-from grokfast.lab.search.workers import Curve, Job, Limits, Tell, distance, leading
+from grokfast.lab.search.workers import Job, Limits, Tell, distance, leading
 from grokfast.lab.settings import Settings, short_hash
 from grokfast.lab.stats import HOLD
 from grokfast.lab.tasks.base import Measure, check_one_of
 from grokfast.lab.values import check_within
 
-TrainFunction = Callable[[dict[str, Any], int, "Report"], object]
 LINE_SECONDS = 10.0  # between lines about the progress
 
 
@@ -40,8 +39,8 @@ class Report:
     settings: Settings
     limits: Limits | None = None
     began: float = field(default_factory=time.perf_counter)
-    rows: list[Row] = field(default_factory=list)
-    curve: Curve = field(default_factory=Curve)
+    rows: list[Row] = field(default_factory=list[Row])
+    curve: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
     held: int = 0  # reports in a row that reach the level
 
     def __call__(self, step: int, value: float) -> bool:
@@ -70,7 +69,7 @@ class Report:
 
 
 def ab(
-    train_fn: TrainFunction,
+    train_fn: Callable[[dict[str, Any], int, Report], object],
     space: Mapping[str, Mapping[str, Any]],
     *,
     steps: int,
@@ -176,7 +175,7 @@ def space_text(fixed: Mapping[str, Any], ranges: tuple[Choices | Range, ...]) ->
     return f"tunes {', '.join(tuned) or 'nothing'}; fixed {'are ' + ', '.join(kept) if kept else 'is nothing'}"
 
 
-def source_of(function: TrainFunction) -> str:
+def source_of(function: Callable[..., object]) -> str:
     """A hash of what a function does: of its source, and of its code, as two functions may share a line."""
     parts: list[object] = []
     with suppress(OSError, TypeError):
@@ -203,7 +202,7 @@ class Here:
 
     size = 1
 
-    def __init__(self, train_fn: TrainFunction, folder: Path | None, tell: Tell) -> None:
+    def __init__(self, train_fn: Callable[..., object], folder: Path | None, tell: Tell) -> None:
         self._train_fn, self._tell, self._waiting = train_fn, tell, list[Job]()
         self._path = None if folder is None else folder / "runs.jsonl"
         self._rows = read_runs(self._path, tell) if self._path is not None and self._path.exists() else {}

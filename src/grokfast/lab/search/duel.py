@@ -398,7 +398,7 @@ def outcome_of(contest: Contest, describe: Callable[[dict[str, Any]], str]) -> O
     duel = contest.duel
     measures = measures_of(duel.objective)
     trials = [row for (name, k), search in contest.searches.items() for row in trial_rows(name, k, search)]
-    runs = [run_row(side, k, seed, run, measures) for (side, k, seed), run in contest.runs.items()]
+    runs = [fresh_row(side, k, seed, run, measures) for (side, k, seed), run in contest.runs.items()]
     runs.sort(key=lambda row: (duel.sides().index((row["arm"], row["settings_of"])), row["tuning"], row["seed"]))
     settings: list[dict[str, Any]] = []
     for side in duel.sides():
@@ -441,7 +441,7 @@ def trial_rows(name: str, k: int, search: Search) -> Iterable[dict[str, Any]]:
             }
 
 
-def run_row(side: Which, k: int, seed: int, run: Run | str, measures: Sequence[str]) -> dict[str, Any]:
+def fresh_row(side: Which, k: int, seed: int, run: Run | str, measures: Sequence[str]) -> dict[str, Any]:
     row: dict[str, Any] = {"arm": side[0], "settings_of": side[1], "tuning": k, "seed": seed}
     numbers = {name: judged_number(run, name) if isinstance(run, Run) else Steps(math.inf, False) for name in measures}
     for name, found in numbers.items():

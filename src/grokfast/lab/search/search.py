@@ -25,20 +25,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.files import read_json, write_json
 from grokfast.lab.search.space import Choices, Dimension, Range, distributions_of, params_of, read_varied, value_from
 from grokfast.lab.search.workers import (
     ATTEMPTS,
-    Died,
     Job,
     Limits,
     Pool,
     Tell,
     check_engine,
-    curve_of,
+    distances_of,
     leading,
     open_pool,
     pruned_at,
@@ -59,7 +58,7 @@ GRAIN = 0.05  # smaller differences do not count: a run only guesses before it g
 BEYOND = 1e9  # seconds added for a run that never reaches its level: a fast failure must not win
 POLL = 0.5  # seconds between looks at Ctrl-C
 
-Method = Literal["grid", "tpe"]
+METHODS = ("grid", "tpe")
 
 
 # The number of a run ------------------------------------------------------------------------------------------------
@@ -93,7 +92,7 @@ def value_of(run: Run, objective: str) -> float:
     found = number_of(run, objective)
     if found.exact or objective not in LEVEL:
         return found.value
-    gaps = [each for _, each in curve_of(run, objective)]
+    gaps = [each for _, each in distances_of(run, objective)]
     if objective == "stable":
         nearest = gaps[-1]
     else:
@@ -123,7 +122,7 @@ def limits_of(runs: Sequence[Run], objective: str) -> Limits | None:
     """
     if len(runs) < ENOUGH:
         return None
-    curves = [curve_of(run, objective) for run in runs]
+    curves = [distances_of(run, objective) for run in runs]
     steps = sorted({step for curve in curves for step, _ in curve})
     columns: list[list[float]] = []
     for curve in curves:
@@ -146,7 +145,7 @@ class Sweep:
     dimensions: tuple[Dimension, ...]
     seeds: tuple[int, ...] = (0,)
     objective: str = "held"
-    search: Method = "grid"
+    search: str = "grid"
     trials: int | None = None  # settings that a search tries
     prune: bool = False
     sampler_seed: int = 0
@@ -182,8 +181,8 @@ def check_sweep(sweep: Sweep) -> None:
         raise ValueError("seeds must be >= 1, got 0")
     if sweep.at_once < 1:
         raise ValueError(f"at_once must be >= 1, got {sweep.at_once}")
-    if sweep.search not in get_args(Method):
-        raise ValueError(f"search must be one of {', '.join(get_args(Method))}, got {sweep.search}")
+    if sweep.search not in METHODS:
+        raise ValueError(f"search must be one of {', '.join(METHODS)}, got {sweep.search}")
     ranges = [d.name for d in sweep.dimensions if isinstance(d, Range)]
     if sweep.search == "grid" and ranges:
         raise ValueError(f"range needs --search tpe, got {ranges[0]} without it")
@@ -209,7 +208,6 @@ def check_objective(objective: str, task: Any, *, measures: bool) -> None:
 # The search ---------------------------------------------------------------------------------------------------------
 
 
-MakeJob = Callable[[dict[str, Any], int, Limits | None], Job]  # of a setting and a seed
 Ask = Callable[[Job], Run | str | None]  # the run if it has ended, the reason if it failed, None if it is still to come
 
 
@@ -270,7 +268,13 @@ class Trial(NamedTuple):
 class Search:
     """A sweep in progress: its trials so far."""
 
-    def __init__(self, sweep: Sweep, make_job: MakeJob, journal: Journal, name: str = "") -> None:
+    def __init__(
+        self,
+        sweep: Sweep,
+        make_job: Callable[[dict[str, Any], int, Limits | None], Job],  # of a setting and a seed
+        journal: Journal,
+        name: str = "",
+    ) -> None:
         self.sweep, self.make_job, self.journal, self.name = sweep, make_job, journal, name
         self.trials: list[Trial] = []
         self._results: dict[int, list[tuple[Run, bool]]] = {}
@@ -432,16 +436,16 @@ def carry_out(advance: Callable[[Ask], bool], total: Callable[[], int], pool: Po
             watch(progress())
             for job, error in pool.wait(POLL):
                 since, key = begun.pop(job.path), job.path
-                if error is not None and not isinstance(error, Died):
+                if error is not None:
                     known[key] = error
                     continue
-                if error is None:
+                look(job)
+                if key in known:
                     took.append(time.monotonic() - since)
-                    look(job)
-                if key not in known:  # its worker died, or it stopped without a result
-                    tries[key] += 1
-                    if tries[key] >= ATTEMPTS:
-                        known[key] = f"{error or 'it stopped before its end'}, {ATTEMPTS} times"
+                    continue
+                tries[key] += 1
+                if tries[key] >= ATTEMPTS:
+                    known[key] = f"its worker died {ATTEMPTS} times"
 
 
 # In a directory -----------------------------------------------------------------------------------------------------
@@ -489,7 +493,7 @@ def flat(data: Mapping[str, Any]) -> dict[str, str]:
 # The result ---------------------------------------------------------------------------------------------------------
 
 
-def rank(search: Search) -> list[dict[str, Any]]:
+def rank_trials(search: Search) -> list[dict[str, Any]]:
     """Every setting of a sweep over its seeds, the best first, as plain rows.
 
     `median`, `low` and `high` are None if they are not known. `exact` is False for a median that runs which never
@@ -536,7 +540,7 @@ def sweep(
     seeds: int = 1,
     seed: int = 0,
     objective: str = "held",
-    search: Method = "grid",
+    search: str = "grid",
     trials: int | None = None,
     prune: bool = False,
     workers: int | None = None,
@@ -570,7 +574,7 @@ def sweep(
     )
     check_engine(engine, workers, address)
     done = run_sweep(
-        settle(asked),
+        settle_sweep(asked),
         None if folder is None else Path(folder),
         workers=workers,
         engine=engine,
@@ -578,10 +582,10 @@ def sweep(
         tell=tell,
         watch=line_watch(tell),
     )
-    return rank(done)
+    return rank_trials(done)
 
 
-def settle(sweep: Sweep) -> Sweep:
+def settle_sweep(sweep: Sweep) -> Sweep:
     """Check a sweep and fix what all its runs share on this machine: device, threads, place of the data, where to stop.
 
     Runs that stop at a level go on until it is known whether they hold it, if that is what counts.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 from grokfast.lab import filters
 from grokfast.lab.own_code import is_own_code
@@ -29,7 +29,7 @@ FIXED = ("seed", "threads", "device", "data_dir", "checkpoint_seconds", "memory_
 DIGITS = 4  # of the numbers that a search proposes: what is printed is what was run
 EDGE = 0.05  # a best value this near to an end of its range, as a part of the range, is reported
 
-Scale = Literal["even", "log", "memory"]
+SCALES = ("even", "log", "memory")
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Range:
     name: str
     low: float
     high: float
-    scale: Scale = "even"
+    scale: str = "even"
     off: bool = False
 
 
@@ -64,7 +64,7 @@ def distributions_of(dimension: Dimension) -> dict[str, BaseDistribution]:
     name = dimension.name
     if isinstance(dimension, Choices):  # by place: Optuna has no tuples
         return {name: CategoricalDistribution(list(range(len(dimension.values))))}
-    low, high = coordinate(dimension, dimension.low), coordinate(dimension, dimension.high)
+    low, high = search_coordinate(dimension, dimension.low), search_coordinate(dimension, dimension.high)
     log = dimension.scale != "even"
     if isinstance(low, int) and isinstance(high, int):
         found: dict[str, BaseDistribution] = {name: IntDistribution(low, high, log=log)}
@@ -73,7 +73,7 @@ def distributions_of(dimension: Dimension) -> dict[str, BaseDistribution]:
     return {f"{name} on": CategoricalDistribution([True, False]), **found} if dimension.off else found
 
 
-def coordinate(dimension: Range, value: float) -> float:
+def search_coordinate(dimension: Range, value: float) -> float:
     """Where a value is in the space that is searched: the memory of an average, else the value itself."""
     return 1.0 / (1.0 - value) if dimension.scale == "memory" else value
 
@@ -99,8 +99,8 @@ def params_of(dimension: Dimension, value: Any) -> dict[str, Any]:
         return {dimension.name: [plain(each) for each in dimension.values].index(plain(value))}
     if dimension.off and not value:
         return {f"{dimension.name} on": False}
-    low, high = coordinate(dimension, dimension.low), coordinate(dimension, dimension.high)
-    found = {dimension.name: min(max(coordinate(dimension, value), low), high)}
+    low, high = search_coordinate(dimension, dimension.low), search_coordinate(dimension, dimension.high)
+    found = {dimension.name: min(max(search_coordinate(dimension, value), low), high)}
     return {f"{dimension.name} on": True, **found} if dimension.off else found
 
 
@@ -113,7 +113,7 @@ def edge_of(dimension: Dimension, value: Any) -> str | None:
     """
     if isinstance(dimension, Choices) or (dimension.off and not value):
         return None
-    ends = [coordinate(dimension, each) for each in (dimension.low, value, dimension.high)]
+    ends = [search_coordinate(dimension, each) for each in (dimension.low, value, dimension.high)]
     low, at, high = [math.log(end) for end in ends] if dimension.scale != "even" else ends
     share = (at - low) / (high - low)
     return "lower" if share < EDGE else "upper" if share > 1 - EDGE else None
@@ -147,7 +147,7 @@ def read_range(text: str, known: Mapping[str, Setting]) -> Range:
     low, high, *rest = words.split(":") if ":" in words else (words, "")
     off = rest[-1:] == ["off"]
     scale = (rest[:-1] if off else rest) or ["even"]
-    if not high or len(scale) > 1 or scale[0] not in get_args(Scale):
+    if not high or len(scale) > 1 or scale[0] not in SCALES:
         raise ValueError(f"range must be {form}, got {text}")
     ends = [read_value(word, name, setting.type, setting.default) for word in (low, high)]
     if any(isinstance(end, bool) or not isinstance(end, int | float) for end in ends):
@@ -174,7 +174,7 @@ def read_varied(name: str, value: Any) -> Dimension | Any:
         if not value or not all(isinstance(each, Hashable) for each in value):
             raise ValueError(f"{name} must have choices, one or more, of numbers, words or tuples, got {value}")
         return Choices(name, tuple(value))
-    if not (isinstance(value, tuple) and len(value) == 3 and value[2] in get_args(Scale)):
+    if not (isinstance(value, tuple) and len(value) == 3 and value[2] in SCALES):
         return value
     low, high, scale = value
     if not all(isinstance(end, int | float) and not isinstance(end, bool) for end in (low, high)):

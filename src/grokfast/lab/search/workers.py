@@ -42,7 +42,6 @@ PATIENCE = 30.0  # seconds for a worker of a killed leader to release its run
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # after these no other run will do better
 
 Tell = Callable[[str], None]
-Curve = list[tuple[int, float]]  # steps, and how far the run is from its goal
 
 
 # When a run is given up ---------------------------------------------------------------------------------------------
@@ -72,8 +71,8 @@ def distance(row: Row, objective: str, level: float, measure: str) -> float:
     return gap(row.val_accuracy if measure == "accuracy" else row.val_loss, level, measure)
 
 
-def curve_of(run: Run, objective: str) -> Curve:
-    """How far a run is from its goal at each evaluation."""
+def distances_of(run: Run, objective: str) -> list[tuple[int, float]]:
+    """The steps of a run's evaluations, and how far it was from its goal."""
     return [(row.step, distance(row, objective, run.level, run.measure)) for row in run.rows]
 
 
@@ -84,7 +83,7 @@ class Limits(NamedTuple):
     steps: list[int]
     values: list[float]
 
-    def given_up(self, curve: Curve) -> int | None:
+    def given_up(self, curve: list[tuple[int, float]]) -> int | None:
         """The first step of a curve at which it is behind; None if it never is."""
         lowest = math.inf
         for step, distance in curve:
@@ -97,7 +96,7 @@ class Limits(NamedTuple):
 
 def pruned_at(run: Run, limits: Limits | None) -> int | None:
     """The step at which a run is given up; None if it is not."""
-    return None if limits is None else limits.given_up(curve_of(run, limits.objective))
+    return None if limits is None else limits.given_up(distances_of(run, limits.objective))
 
 
 # A job --------------------------------------------------------------------------------------------------------------
@@ -123,12 +122,11 @@ class Pool(Protocol):
     def submit(self, job: Job) -> None: ...
 
     def wait(self, seconds: float) -> list[tuple[Job, str | None]]:
-        """Jobs that have ended since, each with the reason if it failed; RunError if no job can succeed any more."""
+        """Jobs that have ended since, each with the reason if it failed; RunError if no job can succeed any more.
+
+        A job whose worker died has no reason: its directory shows that it has not ended.
+        """
         ...
-
-
-class Died(str):
-    """The reason of a job whose worker died: it is tried again."""
 
 
 def count_cores() -> int:
@@ -145,7 +143,7 @@ def train_job(job: Job, is_stopped: Callable[[], bool], tell: Tell, command: lis
     """Train a run until it ends, falls behind its limits, or the leader stops it, which leaves a checkpoint."""
     last, stopped = time.monotonic(), False
     level = job.settings["level"] if job.settings["until"] is None else job.settings["until"]
-    curve = curve_of(Run(job.path), job.limits.objective) if job.limits and job.path.exists() else []
+    curve = distances_of(Run(job.path), job.limits.objective) if job.limits and job.path.exists() else []
 
     def interrupted() -> bool:
         nonlocal last, stopped
@@ -182,56 +180,51 @@ def load_code(job: Job) -> None:
 # Processes of this machine ------------------------------------------------------------------------------------------
 
 
-class Worker(NamedTuple):
-    """A process and this end of its pipe."""
-
-    process: SpawnProcess
-    pipe: Connection
-
-
 class Processes:
     """A pool of processes, which live as long as the pool; one starts when it is first needed."""
 
     def __init__(self, size: int, tell: Tell, command: list[str] | None = None) -> None:
         self.size, self._tell, self._command = size, tell, command
-        self._idle: list[Worker] = []
-        self._busy: dict[Worker, Job] = {}
+        self._processes: dict[Connection, SpawnProcess] = {}  # each by this end of its pipe
+        self._idle: list[Connection] = []
+        self._busy: dict[Connection, Job] = {}
 
     def find(self, job: Job) -> Run | None:
         return find(job)
 
     def submit(self, job: Job) -> None:
-        worker = self._idle.pop() if self._idle else self._start()
-        self._busy[worker] = job
+        pipe = self._idle.pop() if self._idle else self._start()
+        self._busy[pipe] = job
         with suppress(OSError):  # it died while it was idle; `wait` finds out
-            worker.pipe.send(job)
+            pipe.send(job)
 
-    def _start(self) -> Worker:
+    def _start(self) -> Connection:
         context = multiprocessing.get_context("spawn")
         mine, theirs = context.Pipe()
         with block_interrupts():
             process = context.Process(target=work, args=(theirs, self._command), daemon=True)
             process.start()
         theirs.close()
-        return Worker(process, mine)
+        self._processes[mine] = process
+        return mine
 
     def wait(self, seconds: float) -> list[tuple[Job, str | None]]:
         ended: list[tuple[Job, str | None]] = []
-        ready = multiprocessing.connection.wait([worker.pipe for worker in self._busy], timeout=seconds)
-        for worker in [worker for worker in self._busy if worker.pipe in ready]:
+        ready = multiprocessing.connection.wait(list(self._busy), timeout=seconds)
+        for pipe in [pipe for pipe in self._busy if pipe in ready]:
             try:
-                kind, text = worker.pipe.recv()
+                kind, text = pipe.recv()
             except (EOFError, OSError):
-                worker.process.join()
-                ended.append((self._busy.pop(worker), Died(f"its worker died (exit code {worker.process.exitcode})")))
+                self._processes.pop(pipe).join()
+                ended.append((self._busy.pop(pipe), None))
                 continue
             if kind == "tell":
                 self._tell(text)
             elif kind == "full":
                 raise RunError(text)
             else:
-                ended.append((self._busy.pop(worker), text))
-                self._idle.append(worker)
+                ended.append((self._busy.pop(pipe), text))
+                self._idle.append(pipe)
         return ended
 
     def __enter__(self) -> Processes:
@@ -239,17 +232,16 @@ class Processes:
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         """Let the workers stop with a checkpoint; after a second Ctrl-C kill them."""
-        workers = [*self._idle, *self._busy]
         try:
-            for worker in workers:
-                worker.pipe.close()
+            for pipe in self._processes:
+                pipe.close()
             if kind is None or issubclass(kind, Exception):
-                for worker in workers:
-                    worker.process.join()
+                for process in self._processes.values():
+                    process.join()
         finally:
-            for worker in workers:
-                worker.process.kill()
-                worker.process.join()
+            for process in self._processes.values():
+                process.kill()
+                process.join()
 
 
 def work(pipe: Connection, command: list[str] | None) -> None:
@@ -329,8 +321,8 @@ class Ray:
             job = self._tasks.pop(task)
             try:
                 text, full = self._ray.get(task)
-            except self._ray.exceptions.RayError as error:
-                text, full = Died(one_line(error)), False
+            except self._ray.exceptions.RayError:  # its worker died more often than Ray tries
+                text, full = None, False
             if full:
                 raise RunError(text)
             ended.append((job, text))
