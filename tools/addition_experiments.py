@@ -327,15 +327,15 @@ def report_duels(folder: Path) -> None:
 
 def draw_pictures(folder: Path, out: Path) -> None:
     """addition-decay.svg: steps over weight decay. addition-surrogate.svg: filters against a larger learning rate."""
-    from grokfast.lab.report.pictures import draw
+    from grokfast.lab.report.pictures import write_picture
 
     pictures = {"addition-decay": decay_picture(folder), "addition-surrogate": surrogate_picture(folder)}
     for name, picture in pictures.items():
-        draw([picture], out / f"{name}.svg")
+        write_picture([picture], out / f"{name}.svg")
 
 
 def decay_picture(folder: Path) -> Any:
-    from grokfast.lab.report.pictures import COLOURS, Picture, axis, line, note, view
+    from grokfast.lab.report.pictures import COLOURS, Picture, axis, line, make_view, note
 
     shown = ["no filter", "MA (50, 2)", "EMA (0.96, 2) from step 150", "EMA (0.98, 2)"]
     runs: dict[tuple[str, float, float], list[Steps]] = {}
@@ -358,13 +358,13 @@ def decay_picture(folder: Path) -> Any:
         )
         up = axis("steps until 95% is held" if not views else "", log=True, domain=(100, 4000))
         notes = [note(0.18, 3700, f"learning rate {rate:g}")]
-        views.append(view(lines, across, up, notes=notes))
+        views.append(make_view(lines, across, up, notes=notes))
     title = "Steps over weight decay on the small task, medians of 10 seeds; missing marks: most runs never hold 95%"
     return Picture("addition-decay", title, views, dict(zip(shown, COLOURS, strict=False)))
 
 
 def surrogate_picture(folder: Path) -> Any:
-    from grokfast.lab.report.pictures import COLOURS, Picture, axis, line, note, view
+    from grokfast.lab.report.pictures import COLOURS, Picture, axis, line, make_view, note
 
     runs = surrogate_runs(folder)
     names = [f"lamb {lamb:g}" for lamb in LAMBS]
@@ -385,7 +385,7 @@ def surrogate_picture(folder: Path) -> Any:
             up = axis("surrogate's steps / filter's steps" if not views else "", log=True, domain=(0.08, 2))
             notes = [note(25, 1.85, f"{kind}, batch {batch or 'all'}")]
             across = axis("memory in steps", log=True, values=MEMORIES, domain=(3, 200))
-            views.append(view(lines, across, up, notes=notes, rules=[1.0]))
+            views.append(make_view(lines, across, up, notes=notes, rules=[1.0]))
     title = "Above 1 the filter beats 1 + lamb times the learning rate (decay 1, 10 seeds); missing: too many runs fail"
     return Picture("addition-surrogate", title, views, dict(zip(names, COLOURS, strict=False)))
 
