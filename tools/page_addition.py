@@ -73,9 +73,40 @@ class Addition:
         """As tuned: an arm against AdamW."""
         return verdict(self.tunings(regime, arm), self.tunings(regime, "adamw"))
 
+    def duel_table(self) -> list[dict[str, str]]:
+        return duel_rows(self)
+
+    def words(self, arm: str) -> set[str]:
+        """The verdicts on an arm as tuned, over all regimes."""
+        return {self.duel(regime, arm).word for regime in REGIMES}
+
     def control(self, regime: str, arm: str) -> Verdict:
         """An arm against AdamW at the same settings without the addition."""
         return verdict(self.tunings(regime, arm), self.tunings(regime, arm, "without"))
+
+
+REGIMES = {
+    "tuned": "everything tuned",
+    "no-decay": "no weight decay allowed",
+    "noise": "5% wrong training answers",
+    "little-data": "40% of the pairs to train on",
+    "full-batch": "all pairs in one batch",
+}
+DUELISTS = {"adamw+ema": "with EMA", "adamw+ma": "with MA", "adamw+average": "averaged weights"}
+
+
+def duel_rows(addition: Addition) -> list[dict[str, str]]:
+    """A row for each regime: the medians, the verdicts as tuned, and what the addition itself does."""
+    rows: list[dict[str, str]] = []
+    for regime, words in REGIMES.items():
+        plain = spread_of([run for tuning in addition.tunings(regime, "adamw") for run in tuning])
+        row = {"regime": words, "AdamW": str(plain.median)}
+        for arm, head in DUELISTS.items():
+            found, control = addition.duel(regime, arm), addition.control(regime, arm)
+            row[head] = f"{found.challenger.median}, {found.word} ({interval_text(found)})"
+            row[f"{head}: its own share"] = f"{control.word} ({interval_text(control)})"
+        rows.append(row)
+    return rows
 
 
 def steps_of(rows: pl.DataFrame) -> list[Steps]:

@@ -182,6 +182,20 @@ def control_cell(arm: Arm) -> str:
     return f"{arm.steps()}{f', then {held}' if held else ''}; seeds {seeds_text(arm)}"
 
 
+def held_row(arm: Arm) -> Columns:
+    """An arm by the steps until the target accuracy is held, and until it is first reached."""
+    settings, held = arm.runs[0].settings, spread_of([steps_of(run, "held") for run in arm.runs])
+    average = settings["average"]
+    return {
+        "arm": filter_text(settings) if average is None else f"no filter, averaged weights ({average:g})",
+        "weight decay": number(settings["weight_decay"]),
+        "gradient norm": "clipped at 1" if settings["clip_norm"] else "not clipped",
+        "runs that hold": f"{held.count - held.censored} of {held.count}",
+        "held": str(held),
+        "first reached": str(spread_of([steps_of(run, "first") for run in arm.runs])),
+    }
+
+
 def ablation_rows(found: Sequence[Arm]) -> list[Columns]:
     """Arms that differ in filter, weight decay or learning rate; the learning rate only if it varies."""
     rows = [

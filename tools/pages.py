@@ -282,6 +282,21 @@ class Evidence:
         ]
         return markdown(rows)
 
+    @functools.cached_property
+    def _held(self) -> dict[str, Arm]:
+        return {arm.key: arm for arm in arms(read_tables(self.folder / "held"))}
+
+    def held_arm(self, **given: Any) -> Arm:
+        """An arm of the planned runs on multiplication: AdamW at learning rate 0.003."""
+        return self._held[experiment_of(resolve("modmul", optimizer="adamw", lr=0.003, **given))]
+
+    def held_table(self) -> str:
+        """The planned runs on multiplication with five seeds: steps until 0.95 is held, and first reached."""
+        whole = [arm for arm in self._held.values() if len(arm.runs) >= 5]
+        return markdown(
+            sorted(map(tables.held_row, whole), key=lambda row: (row["weight decay"], row["gradient norm"]))
+        )
+
     def experiments(self, *names: str) -> list[paper.Experiment]:
         return [experiment for name in names for experiment in paper.find_experiments([name])]
 
