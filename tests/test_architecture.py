@@ -20,6 +20,7 @@ FILES = {path.relative_to(SOURCE).as_posix(): path.read_text() for path in sorte
 # Which modules of ours a module may import; `filters` stands for the package and for every module in it.
 MAY_IMPORT = {
     "__init__": {"binding", "factory", "filters", "functional", "stages"},
+    "__main__": {"lab"},  # the process of the command line
     "binding/__init__": set(),
     "binding/attach": {"binding/handle", "binding/step", "checks", "filters", "stages"},
     "binding/handle": {"binding/metrics", "binding/state", "binding/step", "checks", "filters", "stages"},
@@ -37,6 +38,7 @@ MAY_IMPORT = {
 }
 MAY_NEED = {  # the rest: torch
     "__init__": set(),
+    "__main__": set(),
     "checks": set(),
     "integrations/keras": {"keras", "numpy"},
     "optax": {"jax", "optax"},

@@ -25,7 +25,10 @@ PAIRS = ("3.10+2.4.0", "3.13+2.15.0")  # the oldest and the newest that pass; RE
 PACKAGES = (
     "filelock fsspec jinja2 networkx setuptools sympy typing_extensions hypothesis numpy pytest pytest-xdist scipy"
 )
-ELSEWHERE = "lab integrations release test_docs.py test_examples.py test_notebook.py test_optax.py test_site.py"
+ELSEWHERE = (
+    "lab integrations playground release test_addition_runs.py test_docs.py test_examples.py test_notebook.py "
+    "test_optax.py test_pages.py test_site.py"
+)
 CORE = (
     *(
         "tests",

@@ -58,7 +58,7 @@ class CnnTask(EpochTask):
 
     @torch.no_grad()
     def evaluate(self, split: str) -> Evaluation:
-        images = self.splits[split][:10_000]
+        images = self.splits[split].take(torch.arange(min(10_000, len(self.splits[split]))))
         loss, correct = self.loss(images)
         return Evaluation(float(loss), float(correct) / len(images))
 

@@ -148,10 +148,10 @@ def make_grid(tried: Sequence[_Tried], x: str, y: str) -> list[list[_Tried | Non
     return cells
 
 
-def place_of(name: str, value: float) -> float:
+def height_of(name: str, value: float) -> float:
     """The place of a value on its axis. For alpha it is 1 / (1 - alpha): 10% more than 0.98 itself is no filter.
 
-    >>> round(place_of("alpha", 0.98)), place_of("lamb", 2.0)
+    >>> round(height_of("alpha", 0.98)), height_of("lamb", 2.0)
     (50, 2.0)
     """
     return 1 / (1 - value) if name == "alpha" and value < 1 else value
@@ -165,8 +165,8 @@ def ten_percent_off(tried: Sequence[_Tried], name: str) -> tuple[float | None, f
     best, _ = tried[0]
     others = {key: value for key, value in best.items() if key != name}
     along = [one for one in tried if all(one[0][key] == value for key, value in others.items())]
-    points = sorted(((place_of(name, one[0][name]), one) for one in along), key=lambda point: point[0])
-    here = place_of(name, best[name])
+    points = sorted(((height_of(name, one[0][name]), one) for one in along), key=lambda point: point[0])
+    here = height_of(name, best[name])
     if not here or not reached(tried[0]):
         return None, None
     less, more = between(points, 0.9 * here), between(points, 1.1 * here)
@@ -398,7 +398,7 @@ def parallel(family: _Family) -> Picture:
 
 def scale_of(tried: Sequence[_Tried], name: str) -> dict[float, float]:
     """Heights of the values of an axis, on a log scale if all are positive."""
-    places = {values[name]: place_of(name, values[name]) for values, _ in tried}
+    places = {values[name]: height_of(name, values[name]) for values, _ in tried}
     if min(places.values()) > 0:
         places = {value: math.log(place) for value, place in places.items()}
     low, high = min(places.values()), max(places.values())

@@ -668,6 +668,10 @@ def duel(
         engine: "local" or "ray", with the `address` of a cluster.
         tell: gets lines about the cost and the progress.
         given: settings of all arms, which are not tuned.
+
+    Examples:
+        >>> outcome = duel("addition", ["adamw", "adamw+ema"], "my-duel")  # doctest: +SKIP
+        >>> print("\\n".join(outcome.sentences))  # trains hundreds of runs, and says what they show  # doctest: +SKIP
     """
     check_engine(engine, workers, address)
     typed = tuple(read_varied(name, value) for name, value in (vary or {}).items())

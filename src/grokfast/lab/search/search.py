@@ -565,6 +565,10 @@ def sweep(
         engine: "local" or "ray", with the `address` of a cluster.
         tell: gets lines about the progress.
         given: settings of all runs.
+
+    Examples:
+        >>> for row in sweep("addition", {"weight_decay": [0.1, 1.0]}, seeds=3):  # doctest: +SKIP
+        ...     print(row)  # trains six runs, in processes of their own
     """
     dimensions = [read_varied(name, value) for name, value in vary.items()]
     if fixed := [each for each in dimensions if not isinstance(each, Choices | Range)]:

@@ -22,7 +22,7 @@ def probe(task: Any) -> dict[str, Any]:
     measured = task.evaluate("val")
     return {
         "batch": digest(*tensor_bytes(batch)),
-        "first_loss": loss_of(task, batch),
+        "first_loss": batch_loss(task, batch),
         "first_val_loss": float(measured.loss),
         "first_val_accuracy": measured.accuracy,
     }
@@ -113,10 +113,10 @@ def check_continues(task: Any, state: dict[str, Any]) -> None:
 def next_loss(task: Any, state: dict[str, Any]) -> float:
     """The loss of the batch after a state."""
     task.load_state_dict(state)
-    return loss_of(task, task.next_batch())
+    return batch_loss(task, task.next_batch())
 
 
-def loss_of(task: Any, batch: Any) -> float:
+def batch_loss(task: Any, batch: Any) -> float:
     """The loss of a batch. What a model draws from the global stream, for dropout say, is the same every time."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)

@@ -33,7 +33,7 @@ def look_up(
         left: row of x in each equation, (batch,).
         right: y in each equation, (batch,).
     """
-    table, count, size = make_table(block, n, v), len(n), weights[0].shape[1]
+    table, count, size = make_lookup(block, n, v), len(n), weights[0].shape[1]
     x, o, y, equals = torch.arange(count, device=n.device).split([size, 1, count - size - 2, 1])
     y = y[right]
     keys = [[x], [x, o], [left, o, y], [left, o, y, equals]]
@@ -46,7 +46,7 @@ def look_up(
     return torch.cat([finish_sums(block, some) for some in sums])
 
 
-def make_table(block: Block, n: Tensor, v: Tensor) -> Tensor:
+def make_lookup(block: Block, n: Tensor, v: Tensor) -> Tensor:
     """What each head of each row, then each row itself, adds to the residual and to the MLP's first layer."""
     heads = block.attn.num_heads
     out, (first, _) = block.attn.out_proj, mlp_layers(block)

@@ -8,7 +8,7 @@ from made import write_mnist
 
 from grokfast import lab
 
-TASKS = Path(__file__).parents[1] / "examples" / "tasks"
+TASKS = Path(__file__).parents[2] / "examples" / "tasks"
 SHORT = {"steps": 3, "eval_every": 3, "threads": 1, "schedule": "cosine", "warmup_steps": 1}
 
 
