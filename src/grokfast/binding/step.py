@@ -242,7 +242,8 @@ class Runner:
             bundles = self._plan.bundles
         else:
             bundles = self._bundle_up()
-        addresses, rest = set[int](), self._rest_gradients() if self.rest else []
+        addresses: set[int] = set()
+        rest = self._rest_gradients() if self.rest else []
         for bundle in bundles:
             addresses.update(map(Tensor.data_ptr if bundle.kind.type is Tensor else address_of, bundle.grads))
         addresses.update(map(address_of, rest))
