@@ -50,6 +50,7 @@ bench: $(READY)  ## ratios against peers and against the memory limit
 	$(BIN)/python benchmarks/modmul.py
 	$(BIN)/python benchmarks/tasks.py
 	$(BIN)/python benchmarks/sweep.py
+	$(BIN)/python benchmarks/playground.py
 
 soak: $(READY)  ## faults on purpose: kill -9, damaged files, a full disk, many processes; a few minutes
 	$(BIN)/python benchmarks/soak.py
