@@ -1,6 +1,7 @@
 """The shape of every task: settings, data, model and loss, drawn from one seed. Know one, know all.
 
 A task of your own is one file with two classes: a `TaskConfig`, whose fields become flags, and the `Task` it makes.
+A task of the lab also has a line in the list of `__init__.py`.
 """
 
 from __future__ import annotations
