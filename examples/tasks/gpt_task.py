@@ -42,7 +42,7 @@ class GptTask:
         self.config, self.device = config, device
         self.model, self.generator = draw(seed, lambda: Network(config))
         self.model.to(device)
-        codes = torch.tensor([min(max(byte - 31, 0), 95) for byte in text.encode()])
+        codes = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8).long().sub(31).clamp(0, CHARACTERS - 1)
         cut = 9 * len(codes) // 10  # the last tenth is for validation
         self.data = digest(codes.numpy().tobytes())
         self.text = {"train": codes[:cut].to(device), "val": codes[cut:].to(device)}
