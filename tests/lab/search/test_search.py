@@ -103,6 +103,14 @@ def test_no_run_is_given_up_among_few_or_by_a_small_difference() -> None:
     assert pruned_at(made(LATE), limits) is None
 
 
+def test_a_run_that_cannot_beat_the_best_any_more_is_given_up() -> None:
+    limits = limits_of([made(EARLY)], "held", best=20)
+    assert pruned_at(made(LATE), limits) == 20
+    assert pruned_at(made(rows_of(0.1, 0.1, 0.95)), limits) == 20
+    assert pruned_at(made(EARLY), limits) is None
+    assert pruned_at(made(rows_of(0.95, 0.1, 0.95)), limits) is None  # it was at the level before
+
+
 def test_a_loss_is_compared_by_itself_if_it_is_the_goal() -> None:
     limits = limits_of([made(rows_of(0, 0, losses=(2.0, 1.0)))] * 4, "loss")
     assert pruned_at(made(rows_of(0, 0, losses=(2.05, 1.04))), limits) is None

@@ -114,13 +114,13 @@ def middle(values: Iterable[float]) -> float:
     return spread_of([Steps(value, True) for value in values]).median.value
 
 
-def limits_of(runs: Sequence[Run], objective: str) -> Limits | None:
+def limits_of(runs: Sequence[Run], objective: str, best: float = math.inf) -> Limits | None:
     """The limits that complete runs set: the median of how near they had come by each step, and a little.
 
     A run that reached its level and stopped counts as it ended. (optuna's MedianPruner would leave it out, and so
-    compare the slow with the slow.)
+    compare the slow with the slow.) A run that has not reached its level by the step `best` cannot win any more.
     """
-    if len(runs) < ENOUGH:
+    if len(runs) < ENOUGH and best == math.inf:
         return None
     curves = [distances_of(run, objective) for run in runs]
     steps = sorted({step for curve in curves for step, _ in curve})
@@ -131,7 +131,9 @@ def limits_of(runs: Sequence[Run], objective: str) -> Limits | None:
             lowest = min(lowest, known.get(step, math.inf))
             column.append(lowest)
         columns.append(column)
-    return Limits(objective, steps, [middle(row) + GRAIN for row in zip(*columns, strict=True)])
+    middles = [middle(row) + GRAIN if len(runs) >= ENOUGH else math.inf for row in zip(*columns, strict=True)]
+    values = [0.0 if step >= best else value for step, value in zip(steps, middles, strict=True)]
+    return Limits(objective, steps, values)
 
 
 # What to search -----------------------------------------------------------------------------------------------------
@@ -305,8 +307,13 @@ class Search:
     def _begin(self, number: int) -> _Trial:
         setting, limits = self._grid[number] if self._grid else self._propose(number), None
         if self.sweep.prune:
+            objective = self.sweep.objective
             results = [result for seen in self._seen_by(number) for result in self.results(seen)]
-            limits = limits_of([run for run, pruned in results if not pruned], self.sweep.objective)
+            whole = [run for run, pruned in results if not pruned]
+            # With several seeds a trial may win although one of its runs is late.
+            counts = objective in ("held", "first") and len(self.sweep.seeds) == 1
+            held = [steps.value for run in whole if counts and (steps := number_of(run, objective)).exact]
+            limits = limits_of(whole, objective, min(held, default=math.inf))
         jobs = [self.make_job(setting, seed, limits) for seed in self.sweep.seeds]
         return _Trial(setting, jobs, [None] * len(jobs))
 
