@@ -187,6 +187,8 @@ def test_a_duel_with_many_tunings_is_kept_and_shown(tmp_path: Path) -> None:
     import page_duels
     from keep import keep_duel
 
+    from grokfast.lab.runs.archive import read_parquet
+
     arms: list[dict[str, Any]] = []
     runs: list[dict[str, Any]] = []
     for arm, settings_of, steps in (("adamw", None, 200), ("adamw+ema", None, 100), ("adamw", "adamw+ema", 101)):
@@ -195,15 +197,28 @@ def test_a_duel_with_many_tunings_is_kept_and_shown(tmp_path: Path) -> None:
             arms.append({**side, "setting": {"lr": 0.1 * (k + 1)}, "command": f"grokfast train addition --lr {k}"})
             runs += [{**side, "seed": seed, "steps": steps + k + seed, "reached": True} for seed in range(3)]
     about = {"task": "addition", "regime": "tuned", "steps": 500, "until": 0.95, "trials": 30, "tuning_seeds": 1}
-    keep_duel("addition-tuned", {**about, "objective": "held"}, arms, runs, [{"arm": "adamw", "trial": 0}], tmp_path)
-    keep_duel("addition-tuned", {**about, "objective": "held"}, arms, runs, [{"arm": "adamw", "trial": 0}], tmp_path)
-    duel = page_duels.load_duels(tmp_path)["addition-tuned"]
-    row = page_duels.verdict_row(duel, duel.challengers[0])
-    assert (row["by steps"], row["tunings"], row["seeds"], row["by seconds"]) == ("**faster**", "8", "24", "")
-    assert page_duels.same_settings(duel) == "no difference"
-    assert "tuned 8 times, with 30 trials of 1 seed" in page_duels.budget(duel)
-    assert len(page_duels.commands(duel)) == 3
-    assert (tmp_path / "duel_trials.csv").read_text() == "duel,arm,trial\naddition-tuned,adamw,0\n"
+    tables = {
+        "duel_arms.csv": [{**about, "objective": "held", **arm} for arm in arms],
+        "duels.csv": runs,
+        "duel_trials.parquet": [{"arm": "adamw", "trial": 0}],
+    }
+    for _ in range(2):  # the second time it is replaced
+        keep_duel("addition-tuned", tables, tmp_path)
+    (duel,) = page_duels.load_duels(tmp_path)
+    judged, share = duel.judge("adamw+ema"), duel.share("adamw+ema")
+    assert judged is not None
+    assert share is not None
+    assert (judged.word, judged.tunings, judged.seeds, share.word) == ("faster", 8, 24, "no difference")
+    (row,) = page_duels.tuned_rows([duel], ["adamw+ema", "adamw+ma"])
+    assert list(row) == ["task", "tuned", "AdamW", "EMA"]  # what was not run has no column
+    assert row["tuned"] == "everything tuned, 8 times"
+    assert read_parquet(tmp_path / "duel_trials.parquet").rows() == [("addition-tuned", "adamw", 0)]
+
+
+def test_a_duel_that_was_tuned_once_gets_no_verdict_on_our_pages(evidence: Evidence) -> None:
+    table = evidence.once_table()
+    assert "faster" in table  # the interval
+    assert not re.search(r"\*\*|undecided", table)  # the word
 
 
 def test_json_lines_are_kept_as_a_table(tmp_path: Path) -> None:
@@ -220,9 +235,12 @@ def test_json_lines_are_kept_as_a_table(tmp_path: Path) -> None:
 
 
 def test_the_outcome_of_a_duel_is_kept_as_it_is(tmp_path: Path) -> None:
+    sys.path.insert(0, str(ROOT / "tests" / "lab"))
     from keep import keep_outcome
+    from made import row, write_run
+    from tiny import tiny
 
-    from grokfast.lab.runs.archive import read_csv
+    from grokfast.lab.runs.archive import read_csv, read_parquet
     from grokfast.lab.search.duel import Outcome, write_outcome
 
     side = {"arm": "adamw", "settings_of": None, "tuning": 0}
@@ -234,6 +252,8 @@ def test_the_outcome_of_a_duel_is_kept_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     write_outcome(Outcome(duel, [trial], [fresh], [setting], []), tmp_path / "mine")
     (tmp_path / "kept").mkdir()
+    for part in ("tuning", "runs"):
+        write_run(tmp_path / "mine" / part, tiny(seed=len(part)), [row(10, 1.0, 0.5)])
     keep_outcome(tmp_path / "mine", tmp_path / "kept")
     assert read_csv(tmp_path / "kept" / "duels.csv") == [{"duel": "mine", **fresh}]
     (arm,) = read_csv(tmp_path / "kept" / "duel_arms.csv")
@@ -241,4 +261,7 @@ def test_the_outcome_of_a_duel_is_kept_as_it_is(tmp_path: Path) -> None:
         *("mine", "addition", "tuned", 7),
         {"lr": 0.1},
     )
-    assert read_csv(tmp_path / "kept" / "duel_trials.csv") == [{"duel": "mine", **trial}]
+    (kept,) = read_parquet(tmp_path / "kept" / "duel_trials.parquet").rows(named=True)
+    assert kept == {"duel": "mine", **trial, "setting": '{"lr": 0.1}'}
+    curves = read_parquet(tmp_path / "kept" / "duel_curves.parquet").rows(named=True)
+    assert [(curve["steps"], curve["value"]) for curve in curves] == [([10], [0.5])] * 2

@@ -20,6 +20,7 @@ from grokfast.lab.runs.archive import (
     RUNS,
     curve_frame,
     read_csv,
+    read_parquet,
     read_tables,
     seal,
     write_csv,
@@ -27,6 +28,7 @@ from grokfast.lab.runs.archive import (
     write_tables,
 )
 from grokfast.lab.runs.directory import Run, RunError, load_runs
+from grokfast.lab.runs.metrics import shorten
 from grokfast.lab.runs.recording import has_gradients
 
 ROOT = Path(__file__).parents[1]
@@ -62,43 +64,51 @@ def derived_tables(run: Run, others: Sequence[Run]) -> dict[str, dict[str, Any]]
 # Duels and other tables -----------------------------------------------------------------------------------------------
 
 
-def keep_duel(
-    name: str,
-    about: Mapping[str, Any],
-    arms: Sequence[Mapping[str, Any]],
-    runs: Sequence[Mapping[str, Any]],
-    trials: Sequence[Mapping[str, Any]],
-    folder: Path,
-) -> None:
-    """Add the rows of a duel; a duel of that name that is kept already is replaced as a whole.
-
-    `about` says what all arms share: task, regime, budget, trials. A row of `arms` is an arm or a control and one of
-    its tunings, one of `runs` a run on a fresh seed, one of `trials` a run of a search.
-    """
-    tables = {
-        "duel_arms.csv": [{**named(name, row), **about, **row} for row in arms],
-        "duels.csv": [{**named(name, row), **row} for row in runs],
-        "duel_trials.csv": [{"duel": name, **row} for row in trials],
-    }
+def keep_duel(name: str, tables: Mapping[str, Sequence[Mapping[str, Any]]], folder: Path) -> None:
+    """Add the rows of a duel to the tables of these names; a duel of that name that is kept already is replaced."""
     for file, rows in tables.items():
-        known = read_csv(folder / file) if (folder / file).exists() else []
-        if found := [*(row for row in known if row["duel"] != name), *rows]:
-            write_csv(folder / file, found)
-    seal(folder)
-
-
-def named(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    return {"duel": name, **{key: row[key] for key in ("arm", "settings_of", "tuning")}}
+        read, write = (read_csv, write_csv) if file.endswith(".csv") else (read_lists, write_lists)
+        known = read(folder / file) if (folder / file).exists() else []
+        if found := [*(row for row in known if row["duel"] != name), *({"duel": name, **row} for row in rows)]:
+            write(folder / file, found)
+            seal(folder)
 
 
 def keep_outcome(duel: Path, folder: Path) -> None:
-    """Add the outcome of `grokfast duel`, under the name of its directory."""
+    """Add the outcome of `grokfast duel`, and what tools/tuned_line.py added, under the name of the directory."""
     from grokfast.lab.search.duel import FILE, load_outcome
 
     found = load_outcome(duel / FILE)
     shared = {key: found.duel[key] for key in ("regime", "trials", "tuning_seeds", "objective")}
     about = {**found.duel["given"], **shared, "sampler_seed": found.duel["seed"]}
-    keep_duel(duel.resolve().name, about, found.settings, found.runs, found.trials, folder)
+    about["data_dir"] = None  # a place on this machine
+    arms, runs = (
+        [*rows, *(read_csv(duel / file) if (duel / file).exists() else [])]
+        for rows, file in ((found.settings, "line_arms.csv"), (found.runs, "line.csv"))
+    )
+    tables = {
+        "duel_arms.csv": [{**about, **row} for row in arms],
+        "duels.csv": runs,
+        "duel_trials.parquet": [{**row, "setting": json.dumps(row["setting"])} for row in found.trials],
+        "duel_curves.parquet": [curve_of(run) for part in ("tuning", "runs", "line") for run in load_runs(duel / part)],
+    }
+    keep_duel(duel.resolve().name, tables, folder)
+
+
+def curve_of(run: Run) -> dict[str, Any]:
+    """The validation accuracy of a run, or its loss if that is what its task is judged by, at each evaluation."""
+    values = [row.val_accuracy if run.measure == "accuracy" else row.val_loss for row in run.rows]
+    return {"run": run.name, "steps": [row.step for row in run.rows], "value": [shorten(value, 4) for value in values]}
+
+
+def read_lists(path: Path) -> list[dict[str, Any]]:
+    return read_parquet(path).rows(named=True)
+
+
+def write_lists(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    import polars as pl
+
+    write_parquet(path, [pl.DataFrame(rows, infer_schema_length=None)])
 
 
 def keep_lines(path: Path, folder: Path) -> Path:

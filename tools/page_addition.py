@@ -32,16 +32,7 @@ class Addition:
         self.runs = pl.read_parquet(folder / "addition_runs.parquet")
 
     def select(self, **given: Any) -> pl.DataFrame:
-        """The rows with these values; None is an empty cell, or a stage that begins at once."""
-        found = self.runs
-        for name, value in given.items():
-            column = pl.col(name)
-            if value is None:
-                empty = column.is_null() | (column == 0) if name == "two_stage" else column.is_null()
-                found = found.filter(empty)
-            else:
-                found = found.filter(column == value)
-        return found
+        return select(self.runs, **given)
 
     def steps(self, arm: str, decay: float) -> list[Steps]:
         """Steps until the target accuracy is held, one for each seed."""
@@ -62,51 +53,57 @@ class Addition:
             rows.append({"weight decay": f"{decay:g}", "no filter": median(self.steps("no filter", decay)), **cells})
         return rows
 
-    # Duels ------------------------------------------------------------------------------------------------------------
+    def surrogate_table(self) -> list[dict[str, str]]:
+        return surrogate_rows(self)
 
-    def tunings(self, regime: str, arm: str, role: str = "fresh") -> list[list[Steps]]:
-        """The fresh runs of each tuning of an arm."""
-        found = self.select(stage="duels", regime=regime, arm=arm, role=role)
-        return [steps_of(found.filter(pl.col("replicate") == k)) for k in found["replicate"].unique().sort()]
-
-    def duel(self, regime: str, arm: str) -> Verdict:
-        """As tuned: an arm against AdamW."""
-        return verdict(self.tunings(regime, arm), self.tunings(regime, "adamw"))
-
-    def duel_table(self) -> list[dict[str, str]]:
-        return duel_rows(self)
-
-    def words(self, arm: str) -> set[str]:
-        """The verdicts on an arm as tuned, over all regimes."""
-        return {self.duel(regime, arm).word for regime in REGIMES}
-
-    def control(self, regime: str, arm: str) -> Verdict:
-        """An arm against AdamW at the same settings without the addition."""
-        return verdict(self.tunings(regime, arm), self.tunings(regime, arm, "without"))
+    def surrogate_count(self, word: str) -> int:
+        """How many filters have this verdict against a larger learning rate."""
+        return sum(surrogate_words(self, batch, memory).count(word) for batch in BATCHES for memory in MEMORIES)
 
 
-REGIMES = {
-    "tuned": "everything tuned",
-    "no-decay": "no weight decay allowed",
-    "noise": "5% wrong training answers",
-    "little-data": "40% of the pairs to train on",
-    "full-batch": "all pairs in one batch",
-}
-DUELISTS = {"adamw+ema": "with EMA", "adamw+ma": "with MA", "adamw+average": "averaged weights"}
+# Is a filter only a larger learning rate? ----------------------------------------------------------------------------
+
+BATCHES, DECAYS = (16, 64, 0), (0.3, 1.0)  # batch 0: all pairs
+LAMBS, MEMORIES = (0.5, 1.0, 2.0, 5.0), (3, 10, 50, 200)
 
 
-def duel_rows(addition: Addition) -> list[dict[str, str]]:
-    """A row for each regime: the medians, the verdicts as tuned, and what the addition itself does."""
+def surrogate_words(addition: Addition, batch: int, memory: int) -> list[str]:
+    """The verdicts on EMA and MA of one memory against 1 + lamb times the learning rate and as much less decay."""
+    found: list[str] = []
+    kinds = ({"filter": "ema", "alpha": 1 - 1 / memory}, {"filter": "ma", "window_size": 2 * memory - 1})
+    rows = addition.runs.filter((pl.col("stage") == "surrogate") & (pl.col("batch_size") == batch))
+    for decay in DECAYS:
+        for lamb in LAMBS:
+            other = select(rows, lr=0.01 * (1 + lamb), weight_decay=decay / (1 + lamb), filter=None)
+            for kind in kinds:
+                mine = select(rows, lr=0.01, weight_decay=decay, lamb=lamb, **kind)
+                found.append(verdict([steps_of(mine)], [steps_of(other)]).word)
+    return found
+
+
+def surrogate_rows(addition: Addition) -> list[dict[str, str]]:
     rows: list[dict[str, str]] = []
-    for regime, words in REGIMES.items():
-        plain = spread_of([run for tuning in addition.tunings(regime, "adamw") for run in tuning])
-        row = {"regime": words, "AdamW": str(plain.median)}
-        for arm, head in DUELISTS.items():
-            found, control = addition.duel(regime, arm), addition.control(regime, arm)
-            row[head] = f"{found.challenger.median}, {found.word} ({interval_text(found)})"
-            row[f"{head}: its own share"] = f"{control.word} ({interval_text(control)})"
+    for batch in BATCHES:
+        row = {"batch": str(batch or "all")}
+        for memory in MEMORIES:
+            words = surrogate_words(addition, batch, memory)
+            row[f"memory {memory}"] = f"{words.count('faster')} faster, {words.count('slower')} slower"
         rows.append(row)
     return rows
+
+
+def select(runs: pl.DataFrame, **given: Any) -> pl.DataFrame:
+    """The rows with these values; None is an empty cell, and floats are compared to nine digits."""
+    for name, value in given.items():
+        column = pl.col(name)
+        if value is None:
+            # A stage that begins at once is an empty cell or 0.
+            runs = runs.filter(column.is_null() | (column == 0) if name == "two_stage" else column.is_null())
+        elif isinstance(value, float):
+            runs = runs.filter((column - value).abs() <= 1e-9 * abs(value))
+        else:
+            runs = runs.filter(column == value)
+    return runs
 
 
 def steps_of(rows: pl.DataFrame) -> list[Steps]:
@@ -124,5 +121,6 @@ def median(found: Sequence[Steps]) -> str:
 
 def answer_row(task: str, settings: str, found: Verdict, kind: str) -> list[str]:
     """A row of the README's table: both medians and the verdict with its interval."""
-    texts = [f"{side.median} steps" for side in (found.reference, found.challenger)]
-    return [task, settings, *texts, f"{found.word} ({interval_text(found)}); {kind}"]
+    unit = "" if found.of == "loss" else " steps"
+    texts = [f"{side.median}{unit}" for side in (found.reference, found.challenger)]
+    return [task, settings, *texts, f"{found.word} ({interval_text(found)})", kind]

@@ -1,30 +1,49 @@
-"""The duels that are kept in results/: what each arm took, the verdicts on them, and their rows on our pages."""
+"""The duels that are kept in results/: what each arm took, the verdicts on them, and their tables on our pages."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from page_tables import Columns, count_text, markdown
+import polars as pl
+from page_tables import Columns, number
 
 from grokfast.lab import stats
-from grokfast.lab.runs.archive import read_csv
-from grokfast.lab.stats import Spread, Steps, Verdict, spread_of, verdict
+from grokfast.lab.runs.archive import read_csv, read_parquet
+from grokfast.lab.stats import Crossing, Spread, Steps, Verdict, first_crossing, spread_of, steps_to, verdict
 
-STEADY = 1.25  # how much the time of a step may vary within an arm; more than that is other work on the machine
-REGIMES = {
-    "paper": "at the published settings, nothing tuned",
-    "tuned": "with everything tuned",
-    "no-decay": "without weight decay, everything else tuned",
-    "small-batch": "with batches of 64",
-    "full-batch": "with all examples in each batch",
-    "little-data": "with 30% of the equations to train on",
-    "noise": "with 5% of the training answers wrong",
+TASKS = {  # in the order of the pages
+    "modmul": "modular multiplication",
+    "addition": "modular addition",
+    "parity": "sparse parity",
+    "mnist": "MNIST, 1,000 digits",
+    "gpt_task.py:Gpt": "character-level GPT",
+    "lora_task.py:Lora": "adapters on that GPT",
+    "cnn_task.py:Cnn": "MNIST, all digits, convolutions",
 }
-OF_TASK = {("addition", "little-data"): "with 40% of the pairs to train on"}  # another share than usual
-ORDER = ("modmul", "mnist", "parity", "addition")  # of the tasks
+REGIMES = {
+    "paper": "the paper's settings",
+    "tuned": "everything tuned",
+    "no-decay": "no weight decay allowed",
+    "small-batch": "batches of 64",
+    "full-batch": "all examples in one batch",
+    "little-data": "30% of the examples",
+    "noise": "5% wrong training answers",
+}
+OF_TASK = {("addition", "little-data"): "40% of the examples"}  # another share than usual
+NAMES = {
+    "adamw+ema": "EMA",
+    "adamw+ma": "MA",
+    "adamw+average": "averaged weights",
+    "nadam": "NAdam",
+    "ademamix": "AdEMAMix",
+    "muon": "Muon",
+}
+FILTERS = ("adamw+ema", "adamw+ma", "adamw+average")
+OTHERS = ("nadam", "ademamix", "muon")
+LINES = ("README's line", "MA (50, 2)", "larger learning rate")  # of tools/tuned_line.py
 
 
 class Fighter(NamedTuple):
@@ -35,26 +54,17 @@ class Fighter(NamedTuple):
     about: Sequence[Mapping[str, Any]]  # a row of duel_arms.csv for each tuning
     runs: Sequence[Sequence[Mapping[str, Any]]]  # rows of duels.csv for each tuning
 
-    @property
-    def name(self) -> str:
-        return self.arm if self.settings_of is None else f"{self.arm} at the settings of {self.settings_of}"
-
-    def numbers(self, by: str) -> list[list[Steps]]:
-        """Steps, seconds or samples of each run, for each tuning; a run that diverged never reaches its level."""
+    def numbers(self, by: str = "steps") -> list[list[Steps]]:
+        """What each run took, for each tuning; `by`: "steps" for the measure that was tuned for, or "first"."""
+        exact = "reached" if by == "steps" else f"{by}_exact"
         return [
-            [Steps(math.inf if row.get(by) is None else row[by], bool(row["reached"])) for row in rows]
+            [Steps(math.inf if row.get(by) is None else row[by], bool(row[exact])) for row in rows]
             for rows in self.runs
         ]
 
-    def spread(self, by: str) -> Spread:
-        return spread_of([steps for rows in self.numbers(by) for steps in rows])
-
     @property
-    def paces(self) -> list[float]:
-        """Seconds of a step in each run."""
-        return [
-            row["seconds"] / row["steps"] for rows in self.runs for row in rows if row["steps"] and row.get("seconds")
-        ]
+    def spread(self) -> Spread:
+        return spread_of([steps for rows in self.numbers() for steps in rows])
 
 
 class Duel(NamedTuple):
@@ -63,16 +73,17 @@ class Duel(NamedTuple):
     name: str
     task: str
     regime: str
+    objective: str
     fighters: list[Fighter]
-
-    @property
-    def title(self) -> str:
-        return f"{self.task} {self.how}"
 
     @property
     def how(self) -> str:
         """What was tuned, and how the task was changed."""
         return OF_TASK.get((self.task, self.regime), REGIMES[self.regime])
+
+    @property
+    def of(self) -> Any:
+        return "loss" if self.objective == "loss" else "steps"
 
     def find(self, arm: str, settings_of: str | None = None) -> Fighter | None:
         return next((f for f in self.fighters if (f.arm, f.settings_of) == (arm, settings_of)), None)
@@ -85,22 +96,35 @@ class Duel(NamedTuple):
     def challengers(self) -> list[Fighter]:
         return [fighter for fighter in self.fighters[1:] if fighter.settings_of is None]
 
-    def control(self, challenger: Fighter) -> Fighter | None:
-        """The reference at the settings of a challenger: what the challenger's settings do without the filter."""
-        return self.find(self.reference.arm, challenger.arm)
+    @property
+    def tunings(self) -> int:
+        return len(self.reference.runs)
+
+    def judge(self, arm: str, settings_of: str | None = None, by: str = "steps") -> Verdict | None:
+        """An arm as tuned, or a control, against the reference as tuned."""
+        found = self.find(arm, settings_of)
+        return None if found is None else verdict(found.numbers(by), self.reference.numbers(by), of=self.of)
+
+    def share(self, arm: str) -> Verdict | None:
+        """What the addition itself does: an arm against its own settings without it."""
+        found, control = self.find(arm), self.find(self.reference.arm, arm)
+        if found is None or control is None:
+            return None
+        return verdict(found.numbers(), control.numbers(), of=self.of)
 
 
-def load_duels(folder: Path) -> dict[str, Duel]:
-    """All duels by name, in the order of tasks and regimes."""
+def load_duels(folder: Path) -> list[Duel]:
+    """All duels, in the order of tasks and regimes; those of the small task come from its own table."""
     about, runs = read_csv(folder / "duel_arms.csv"), read_csv(folder / "duels.csv")
-    found: dict[str, Duel] = {}
+    found: list[Duel] = []
     for name in dict.fromkeys(row["duel"] for row in about):
         mine = [row for row in about if row["duel"] == name]
         keys = dict.fromkeys((row["arm"], row["settings_of"]) for row in mine)
         fighters = [make_fighter(key, mine, [row for row in runs if row["duel"] == name]) for key in keys]
-        found[name] = Duel(name, mine[0]["task"], mine[0]["regime"], fighters)
-    place = {name: (ORDER.index(duel.task), list(REGIMES).index(duel.regime)) for name, duel in found.items()}
-    return {name: found[name] for name in sorted(found, key=lambda name: place[name])}
+        found.append(Duel(name, mine[0]["task"], mine[0]["regime"], mine[0]["objective"], fighters))
+    if (folder / "addition_runs.parquet").exists():
+        found += small_duels(read_parquet(folder / "addition_runs.parquet"))
+    return sorted(found, key=lambda duel: (list(TASKS).index(duel.task), list(REGIMES).index(duel.regime)))
 
 
 def make_fighter(
@@ -110,157 +134,131 @@ def make_fighter(
     return Fighter(*key, mine, [[row for row in rows if row["tuning"] == each["tuning"]] for each in mine])
 
 
-def judge(challenger: Fighter, reference: Fighter, by: str = "steps") -> Verdict:
-    return verdict(challenger.numbers(by), reference.numbers(by))
+def small_duels(runs: pl.DataFrame) -> list[Duel]:
+    """The replicated duels of the small task, one for each regime."""
+    kept = runs.filter(pl.col("role").is_not_null() & (pl.col("role") != "trial"))
+    found: list[Duel] = []
+    for regime in REGIMES:
+        sides: dict[tuple[str, str | None], dict[int, list[dict[str, Any]]]] = {}
+        for row in kept.filter(pl.col("regime") == regime).iter_rows(named=True):
+            side = {"fresh": (row["arm"], None), "without": ("adamw", row["arm"])}.get(
+                row["role"], (row["arm"], "adamw")
+            )
+            sides.setdefault(side, {}).setdefault(row["replicate"], []).append(small_row(row))
+        fighters = [Fighter(*side, [{}] * len(tunings), list(tunings.values())) for side, tunings in sides.items()]
+        if fighters:
+            found.append(Duel(f"addition-{regime}", "addition", regime, "held", fighters))
+    return found
 
 
-def unsteadiness(challenger: Fighter, reference: Fighter) -> float:
-    """How far the times of steps differ that should be equal: within an arm, or if an arm that does more is faster."""
-    paces = challenger.paces, reference.paces
-    medians = [spread_of([Steps(pace) for pace in each]).median.value for each in paces]
-    return max(*(max(each) / min(each) for each in paces), medians[1] / medians[0])
+def small_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A run of the small task as a row of duels.csv."""
+    held = steps_to(Crossing(row["held_after"], row["held"]), diverged=row["diverged"])
+    first = row["held_after"] if row["first"] is None else row["first"]
+    return {"steps": held.value, "reached": held.exact, "first": first, "first_exact": row["first"] is not None}
 
 
-# Rows ---------------------------------------------------------------------------------------------------------------
+# Tables -------------------------------------------------------------------------------------------------------------
 
 
-def verdict_row(duel: Duel, challenger: Fighter) -> Columns:
-    found, control = judge(challenger, duel.reference), duel.control(challenger)
-    same = None if control is None else judge(challenger, control)
-    seconds = ""
-    if challenger.paces and duel.reference.paces:
-        steady = unsteadiness(challenger, duel.reference) <= STEADY
-        seconds = judge(challenger, duel.reference, "seconds").word if steady else "not judged"
-    return {
-        "task": duel.task,
-        "regime": duel.how,
-        "arm": challenger.arm,
-        "compared with": duel.reference.arm,
-        "by steps": f"**{found.word}**",
-        "ratio": ratio_text(found),
-        "95% interval": stats.interval_text(found),
-        "at the same settings": "" if same is None else f"{ratio_text(same)}, {stats.interval_text(same)}",
-        "by seconds": seconds,
-        "tunings": str(found.tunings),
-        "seeds": str(found.seeds),
+def tuned_rows(duels: Iterable[Duel], arms: Sequence[str], by: str = "steps") -> list[Columns]:
+    """A row for each duel: the median of AdamW, and each arm with its median and its verdict as tuned."""
+    return rows_of(duels, arms, lambda duel, arm: duel.judge(arm, by=by), by)
+
+
+def share_rows(duels: Iterable[Duel], arms: Sequence[str]) -> list[Columns]:
+    """A row for each duel: each arm against its own settings without the addition."""
+    return rows_of(duels, arms, Duel.share, None)
+
+
+def line_rows(duels: Iterable[Duel]) -> list[Columns]:
+    """A row for each duel: fixed values on top of the tuned AdamW, against the tuned AdamW."""
+    return rows_of(duels, LINES, lambda duel, arm: duel.judge(arm, "adamw"), "steps")
+
+
+def rows_of(
+    duels: Iterable[Duel], arms: Sequence[str], judge: Callable[[Duel, str], Verdict | None], by: str | None
+) -> list[Columns]:
+    rows: list[Columns] = []
+    for duel in duels:
+        found = {arm: judged for arm in arms if (judged := judge(duel, arm)) is not None}
+        if not found:
+            continue
+        row = {"task": TASKS[duel.task], "tuned": f"{duel.how}, {duel.tunings} times"}
+        if by is not None:
+            row["AdamW"] = median_text(next(iter(found.values())).reference, duel)
+        for arm, judged in found.items():
+            median = "" if by is None else f"{median_text(judged.challenger, duel)}, "
+            row[NAMES.get(arm, arm)] = f"{median}{verdict_text(judged)}"
+        rows.append(row)
+    return rows
+
+
+def median_text(found: Spread, duel: Duel) -> str:
+    if duel.of == "loss":
+        return f"{found.median.value:.4f}"
+    failed = f" ({found.censored} of {found.count} fail)" if found.censored else ""
+    return f"{found.median}{failed}"
+
+
+def verdict_text(found: Verdict) -> str:
+    word = f"**{found.word}**" if found.decided else found.word
+    return f"{word} ({stats.interval_text(found)})"
+
+
+# Steps to the baseline's result ---------------------------------------------------------------------------------------
+
+
+def sooner_rows(duels: Iterable[Duel], arms: Sequence[str], folder: Path) -> list[Columns]:
+    """Ordinary training: the steps until a run has the median final loss of the tuned AdamW."""
+    curves = {
+        (row["duel"], row["run"]): row for row in read_parquet(folder / "duel_curves.parquet").iter_rows(named=True)
     }
+    rows: list[Columns] = []
+    for duel in duels:
+        target = stats.baseline_level([loss.value for tuning in duel.reference.numbers() for loss in tuning])
+        row = {"task": TASKS[duel.task], "loss": number(round(target, 4))}
+        for arm in arms:
+            if (fighter := duel.find(arm)) is not None:
+                mine, theirs = (steps_to_loss(each, target, duel.name, curves) for each in (fighter, duel.reference))
+                found = verdict(mine, theirs)
+                row["AdamW"] = str(found.reference.median)
+                row[NAMES[arm]] = f"{found.challenger.median}, {verdict_text(found)}"
+        rows.append(row)
+    return rows
 
 
-def arm_row(fighter: Fighter) -> Columns:
-    steps = fighter.spread("steps")
-    return {
-        "arm": fighter.name,
-        "steps": spread_text(steps),
-        "seconds": spread_text(fighter.spread("seconds")) if fighter.paces else "",
-        "samples": spread_text(fighter.spread("samples")) if fighter.paces else "",
-        "reached": f"{steps.count - steps.censored} of {steps.count}",
-        "best setting": setting_text(fighter.about[0]["setting"]) if len(fighter.about) == 1 else "one for each tuning",
-    }
+def steps_to_loss(
+    fighter: Fighter, target: float, duel: str, curves: Mapping[tuple[str, str], Any]
+) -> list[list[Steps]]:
+    found: list[list[Steps]] = []
+    for rows in fighter.runs:
+        mine = [curves[duel, row["run"]] for row in rows]
+        found.append([steps_to(first_crossing(c["steps"], [v <= target for v in c["value"]])) for c in mine])
+    return found
 
 
-def spread_text(found: Spread) -> str:
-    """Median and range; seconds are few, so they have digits behind the point."""
-    if found.high.value >= 1000:
-        return str(found)
-    low, middle, high = (short(end) for end in (found.low, found.median, found.high))
-    return middle if found.low == found.high else f"{middle} ({low} to {high})"
+# Duels that were tuned once -------------------------------------------------------------------------------------------
 
 
-def short(steps: Steps) -> str:
-    return "never" if math.isinf(steps.value) else f"{'' if steps.exact else '> '}{steps.value:.3g}"
-
-
-def setting_text(setting: Mapping[str, Any]) -> str:
-    """
-    >>> setting_text({"lr": 0.00123456, "betas": [0.9, 0.98]})
-    'lr 0.00123, betas 0.9 0.98'
-    """
-    return ", ".join(f"{name} {value_text(value)}" for name, value in setting.items())
-
-
-def value_text(value: Any) -> str:
-    if isinstance(value, list):
-        return " ".join(map(value_text, value))
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-# What templates say of a duel ------------------------------------------------------------------------------------
-
-
-def judged(duel: Duel) -> stats.Verdict:
-    """The verdict on the first challenger."""
-    return judge(duel.challengers[0], duel.reference)
-
-
-def word(duel: Duel) -> str:
-    return judged(duel).word
-
-
-def same_settings(duel: Duel) -> str:
-    """The verdict on the first challenger against its own settings without the filter."""
-    control = duel.control(duel.challengers[0])
-    assert control is not None, f"{duel.name} has no control"
-    return judge(duel.challengers[0], control).word
-
-
-def sentence(duel: Duel) -> str:
-    return stats.sentence(judge(duel.challengers[0], duel.reference), duel.challengers[0].name, duel.reference.name)
-
-
-def ratio(duel: Duel) -> str:
-    return ratio_text(judge(duel.challengers[0], duel.reference))
-
-
-def interval(duel: Duel) -> str:
-    return stats.interval_text(judge(duel.challengers[0], duel.reference))
-
-
-def verdict_sentences(duel: Duel) -> list[str]:
-    """Each challenger against the reference, and against its own settings without the filter."""
-    pairs = [(c, other) for c in duel.challengers for other in (duel.reference, duel.control(c)) if other is not None]
-    return [stats.sentence(judge(*pair), *(fighter.name for fighter in pair)) for pair in pairs]
-
-
-def budget(duel: Duel) -> str:
-    """What was measured, for how long at most, and how the arms were tuned."""
-    about, count = duel.reference.about[0], len(duel.reference.about)
-    how_often = "once" if count == 1 else f"{count} times"
-    trials = f"{about['trials']} trials of {count_text(about['tuning_seeds'], 'seed')}"
-    tuned = "Nothing was tuned." if duel.regime == "paper" else f"Each arm was tuned {how_often}, with {trials}."
-    held = " and stays there for 30 further evaluations" if about["objective"] == "held" else ""
-    goal = f"Steps until the validation accuracy reaches {about['until']:g}{held}"
-    return f"{goal}; runs of at most {about['steps']:,} steps. {tuned}"
-
-
-def duel_table(duel: Duel) -> str:
-    return markdown([arm_row(fighter) for fighter in duel.fighters])
-
-
-def commands(duel: Duel) -> list[str]:
-    """The command of each arm; if it was tuned many times, that of its first tuning."""
-    return [fighter.about[0]["command"] for fighter in duel.fighters]
-
-
-TEXTS = (word, same_settings, sentence, ratio, interval, verdict_sentences, budget, duel_table, commands)
-
-
-# Ratios -------------------------------------------------------------------------------------------------------------
-
-
-def ratio_text(found: Verdict) -> str:
-    """Median of the reference / median of the challenger, or on which side of a number it is known to be."""
-    above, below = found.reference.median, found.challenger.median
-    if math.isinf(below.value) or not (above.exact or below.exact):
-        return "unknown"
-    ratio = above.value / below.value
-    if above.exact and below.exact:
-        return times_text(ratio)
-    if f"{ratio:.3g}" == "1":
-        return "not slower" if below.exact else "not faster"
-    return f"at {'least' if (ratio > 1) == below.exact else 'most'} {times_text(ratio)}"
-
-
-def times_text(ratio: float) -> str:
-    if f"{max(ratio, 1 / ratio):.3g}" == "1":
-        return "as fast"
-    return f"{ratio:.3g}x faster" if ratio > 1 else f"{1 / ratio:.3g}x slower"
+def once_rows(duels: Iterable[Duel]) -> list[Columns]:
+    """A row for each challenger of a duel whose arms were tuned once, or not at all."""
+    rows: list[Columns] = []
+    for duel in duels:
+        for challenger in duel.challengers:
+            found, share = duel.judge(challenger.arm), duel.share(challenger.arm)
+            assert found is not None
+            rows.append(
+                {
+                    "task": TASKS[duel.task],
+                    "tuned": duel.how,
+                    "compared": f"{challenger.arm} with {duel.reference.arm}",
+                    "steps": f"{found.challenger.median} against {found.reference.median}",
+                    "95% interval over seeds": stats.interval_text(found),
+                    "at the same settings without the filter": "not run"
+                    if share is None
+                    else stats.interval_text(share),
+                    "seeds": str(found.seeds),
+                }
+            )
+    return rows

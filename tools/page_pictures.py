@@ -12,7 +12,7 @@ import page_duels
 from grokfast.lab import paper
 from grokfast.lab.report.curves import PAPER, band, curves_picture, labelled_curves
 from grokfast.lab.report.depth import gradient_pictures, response_picture, theorem_picture, weight_pictures
-from grokfast.lab.report.duels import duel_picture, overview_picture
+from grokfast.lab.report.duels import overview_picture
 from grokfast.lab.report.pictures import COLOURS, Picture
 from grokfast.lab.report.sweeps import sweep_pictures
 from grokfast.lab.settings import filter_of, resolve
@@ -35,7 +35,7 @@ def picture(name: str, evidence: Evidence) -> Picture:
         "theorem": lambda: theorem_picture(paper_filters()),
         "trajectories": lambda: find(name, weight_pictures(recorded(evidence))),
         "deviation": lambda: find(name, weight_pictures(recorded(evidence))),
-        "duel": lambda: overview(evidence) if rest == "overview" else one_duel(name, evidence.duel(rest)),
+        "duel": lambda: overview(evidence),
         "answer": partial(answer_curves, evidence),
     }
     found = makers[kind]() if kind in makers else None
@@ -81,20 +81,15 @@ def one_of_each(evidence: Evidence) -> list[Any]:
 # Duels ----------------------------------------------------------------------------------------------------------------
 
 
-def one_duel(name: str, duel: page_duels.Duel) -> Picture:
-    took = {fighter.name: [steps for rows in fighter.numbers("steps") for steps in rows] for fighter in duel.fighters}
-    return duel_picture(name, duel.title, took)
-
-
 def overview(evidence: Evidence) -> Picture:
+    """All replicated verdicts by steps: each filter as tuned, and against its own settings without it."""
     rows: list[Any] = []
-    for duel in evidence.duels():
-        for challenger in duel.challengers:
-            control = duel.control(challenger)
-            found = page_duels.judge(challenger, duel.reference)
-            same = None if control is None else page_duels.judge(challenger, control)
-            title = duel.title if len(duel.challengers) == 1 else f"{duel.title}: {challenger.arm}"
-            rows.append((title, found, same))
+    for duel in evidence.replicated():
+        for arm in page_duels.FILTERS:
+            if (found := duel.judge(arm)) is not None:
+                rows.append(
+                    (f"{page_duels.TASKS[duel.task]}, {duel.how}: {page_duels.NAMES[arm]}", found, duel.share(arm))
+                )
     return overview_picture(rows)
 
 

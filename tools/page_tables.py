@@ -66,25 +66,9 @@ def held_text(runs: Sequence[Run]) -> str:
 
 
 def provenance(arm: Arm) -> Columns:
-    """Which seeds, which budget, how often evaluated."""
+    """How many seeds, and how many steps they were given. results/runs.csv has the rest."""
     budgets = sorted({min(run.settings["steps"], run.end or run.settings["steps"]) for run in arm.runs})
-    grids = sorted({grid_text(run) for run in arm.runs})
-    return {
-        "seeds": seeds_text(arm),
-        "budget": enumerate_words(f"{n:,}" for n in budgets),
-        "evaluated": enumerate_words(grids),
-    }
-
-
-def seeds_text(arm: Arm) -> str:
-    return ", ".join(str(run.seed) for run in arm.runs)
-
-
-def grid_text(run: Run) -> str:
-    log, every = run.settings["eval_log"], run.settings["eval_every"]
-    if log is not None:
-        return f"{log} times per decade"
-    return f"every epoch ({run.rows[0].step:,} steps)" if every is None else f"every {every:,} steps"
+    return {"seeds": str(len(arm.runs)), "budget": enumerate_words(f"{n:,}" for n in budgets)}
 
 
 # Arms beside the paper ------------------------------------------------------------------------------------------------
@@ -113,8 +97,8 @@ def arm_columns(arm: Arm, others: Sequence[Arm]) -> Columns:
         "weight decay": f"{run.settings['weight_decay']:g}",
         f"steps to {run.level:g}": str(arm.steps()),
         "paper: steps": published.steps_text if published.where else "",
-        "there in the next 500 steps": held_text(arm.runs),
-        "for good": str(spread_of([steps_of(run, "stable") for run in watched_runs(arm.runs)])),
+        "still at the target": held_text(arm.runs),
+        "stable from": str(spread_of([steps_of(run, "stable") for run in watched_runs(arm.runs)])),
         "final accuracy": short_mean(run.rows[-1].val_accuracy for run in whole),
         "best accuracy": short_mean(best_values(arm.runs, "accuracy")),
         "paper: accuracy": "" if "accuracy" in elsewhere else number(published.accuracy),
@@ -165,7 +149,6 @@ def summary_rows(tasks: Mapping[str, Sequence[Run]], tuned: Arm, tuned_name: str
 
 def control_row(optimizer: Mapping[str, Any], found: Mapping[str, Arm]) -> Columns:
     """One setting of the optimizer: without a filter and with both of the paper's."""
-    provenances = [provenance(arm) for arm in found.values()]
     budgets = sorted({run.settings["steps"] for arm in found.values() for run in arm.runs})
     return {
         "optimizer": {"adam": "Adam", "adamw": "AdamW"}[optimizer["optimizer"]],
@@ -173,13 +156,12 @@ def control_row(optimizer: Mapping[str, Any], found: Mapping[str, Arm]) -> Colum
         "learning rate": f"{optimizer['lr']:g}",
         **{name: control_cell(arm) for name, arm in found.items()},
         "budget": enumerate_words(f"{steps:,}" for steps in budgets),
-        "evaluated": enumerate_words(sorted({columns["evaluated"] for columns in provenances})),
     }
 
 
 def control_cell(arm: Arm) -> str:
     held = held_text(arm.runs)
-    return f"{arm.steps()}{f', then {held}' if held else ''}; seeds {seeds_text(arm)}"
+    return f"{arm.steps()}{f', then {held}' if held else ''}; {count_text(len(arm.runs), 'seed')}"
 
 
 def held_row(arm: Arm) -> Columns:
@@ -203,7 +185,7 @@ def ablation_rows(found: Sequence[Arm]) -> list[Columns]:
             "filter": filter_text(arm.runs[0].settings),
             "weight decay": f"{arm.runs[0].settings['weight_decay']:g}",
             "learning rate": f"{arm.runs[0].settings['lr']:g}",
-            "steps to the level": str(arm.steps()),
+            "steps to 0.95": str(arm.steps()),
             "best accuracy": short_mean(best_values(arm.runs, "accuracy")),
             **provenance(arm),
         }
@@ -236,7 +218,7 @@ def cost_row(arm: Arm, judged: Arm) -> Columns:
         "arm": published.name,
         "ms per step": short_mean([latency]),
         "paper: ms per step": short_mean([1e3 * published.step_seconds]),
-        "seconds to the level": ("" if steps.exact else "> ") + short_mean([steps.value * latency / 1e3]),
+        "seconds to the target": ("" if steps.exact else "> ") + short_mean([steps.value * latency / 1e3]),
         "paper: seconds": short_mean([published.seconds]),
         "peak memory, MB": short_mean([memory]),
         "paper: memory, MB": short_mean([published.memory_mb]),

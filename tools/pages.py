@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[1]
 TEMPLATES, FIGURES = ROOT / "docs" / "templates", "docs/figures"
 PAGES = {  # by template
     "readme": "README.md",
-    **{name: f"docs/{name}.md" for name in ("use", "results", "verdicts", "leaderboard", "paper")},
+    **{name: f"docs/{name}.md" for name in ("use", "results", "verdicts", "tables", "leaderboard", "paper")},
 }
 DEMO = "src/grokfast/lab/report/evidence.json"  # what the demo shows of our runs
 WIDTH = 120  # of a line of prose
@@ -209,10 +209,6 @@ class Evidence:
         return {arm.key: arm for runs in self.tasks.values() for arm in arms(runs)}
 
     @functools.cached_property
-    def _duels(self) -> dict[str, page_duels.Duel]:
-        return page_duels.load_duels(self.folder)
-
-    @functools.cached_property
     def _entries(self) -> list[tables.Entry]:
         return tables.find_entries(self.runs)
 
@@ -240,23 +236,16 @@ class Evidence:
         return self._addition
 
     def answer_rows(self) -> list[list[str]]:
-        """The README's table: the paper's settings, tuned settings, a decay that is too small and one that is right."""
-        small, published, tuned, parity = (
-            self._addition,
-            *map(self.duel, ("modmul-paper", "modmul-tuned", "parity-tuned")),
-        )
-        once, first, held = "each tuned once", "first reached", "held"
+        """The README's table."""
+        small, judge = self._addition, self.judged
         return [
-            answer_row("modular multiplication", "the paper's", page_duels.judged(published), f"{first}, 10 seeds"),
-            answer_row("modular multiplication", f"tuned, {once}", page_duels.judged(tuned), f"{first}, 50 seeds"),
-            answer_row("sparse parity", f"tuned, {once}", page_duels.judged(parity), f"{first}, 50 seeds"),
+            answer_row("modular multiplication", "the paper's", judge("modmul-paper", "adam+ema"), "reached"),
+            answer_row("modular addition", "weight decay 0.1, too small", small.compare("late EMA", 0.1), "held"),
+            answer_row("modular addition", "weight decay 3, right", small.compare("late EMA", 3.0), "held"),
+            answer_row("modular addition", "tuned 20 times", judge("addition-tuned", "adamw+ema"), "held"),
             answer_row(
-                "modular addition", "weight decay 0.1, too small", small.compare("late EMA", 0.1), f"{held}, 10 seeds"
+                "modular addition, 5% wrong answers", "tuned 20 times", judge("addition-noise", "adamw+ema"), "held"
             ),
-            answer_row(
-                "modular addition", "weight decay 3, right", small.compare("late EMA", 3.0), f"{held}, 10 seeds"
-            ),
-            answer_row("modular addition", "tuned 20 times", small.duel("tuned", "adamw+ema"), f"{held}, 20 x 5 seeds"),
         ]
 
     # Tables -----------------------------------------------------------------------------------------------------------
@@ -326,14 +315,47 @@ class Evidence:
 
     # Duels ------------------------------------------------------------------------------------------------------------
 
-    def duel(self, name: str) -> page_duels.Duel:
-        return self._duels[name]
+    @functools.cached_property
+    def _duels(self) -> list[page_duels.Duel]:
+        return page_duels.load_duels(self.folder)
 
-    def duels(self) -> list[page_duels.Duel]:
-        return list(self._duels.values())
+    def replicated(self, objective: str = "held") -> list[page_duels.Duel]:
+        """The duels whose arms were tuned many times."""
+        return [duel for duel in self._duels if duel.tunings > 1 and duel.objective == objective]
 
-    def verdict_table(self) -> str:
-        return markdown([page_duels.verdict_row(duel, c) for duel in self.duels() for c in duel.challengers])
+    def judged(self, name: str, arm: str, settings_of: str | None = None) -> stats.Verdict:
+        """The verdict on an arm of a duel, as tuned, or on a control."""
+        (duel,) = [duel for duel in self._duels if duel.name == name]
+        found = duel.judge(arm, settings_of)
+        if found is None:
+            raise ClaimError(f"results/ has no {arm} in the duel {name}")
+        return found
+
+    def words(self, arm: str, settings_of: str | None = None, objective: str = "held") -> list[str]:
+        """The words on an arm in all replicated duels that have it."""
+        found = [duel.judge(arm, settings_of) for duel in self.replicated(objective)]
+        return [each.word for each in found if each is not None]
+
+    def shares(self, arm: str, objective: str = "held") -> list[str]:
+        """The words on what an addition itself does, in all replicated duels that have it."""
+        found = [duel.share(arm) for duel in self.replicated(objective)]
+        return [each.word for each in found if each is not None]
+
+    def tuned_table(self, arms: Sequence[str], objective: str = "held", by: str = "steps") -> str:
+        return markdown(page_duels.tuned_rows(self.replicated(objective), arms, by))
+
+    def share_table(self, objective: str = "held") -> str:
+        return markdown(page_duels.share_rows(self.replicated(objective), page_duels.FILTERS))
+
+    def line_table(self, objective: str = "held") -> str:
+        return markdown(page_duels.line_rows(self.replicated(objective)))
+
+    def sooner_table(self) -> str:
+        arms = (*page_duels.FILTERS, *page_duels.OTHERS)
+        return markdown(page_duels.sooner_rows(self.replicated("loss"), arms, self.folder))
+
+    def once_table(self) -> str:
+        return markdown(page_duels.once_rows([duel for duel in self._duels if duel.tunings == 1]))
 
     # Leaderboard ------------------------------------------------------------------------------------------------------
 
@@ -365,11 +387,12 @@ def functions_of(evidence: Evidence) -> dict[str, Any]:
         steps_of_seed,
         without_filter,
     ]
-    texts += [tables.missing_text, entry_command, *page_duels.TEXTS]
+    texts += [tables.missing_text, entry_command]
     found: dict[str, Any] = {name: getattr(evidence, name) for name in methods}
     return (
         found
         | {text.__name__: text for text in texts}
+        | {"FILTERS": page_duels.FILTERS, "OTHERS": page_duels.OTHERS}
         | {"reported_table": lambda: markdown(tables.reported_rows()), "table": markdown}
     )
 

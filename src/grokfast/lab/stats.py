@@ -388,6 +388,8 @@ def interval_text(found: Verdict) -> str:
     ('6% slower to 15% faster', '20% faster to 2.5 times as fast', 'at least 20% faster', 'nothing is known')
     >>> text(0.8, math.inf), text(0, 0.5, "slower"), text(1.1, 1.3, "faster"), text(0, 1.1)
     ('at most 25% slower', 'at least 2 times as slow', '10% to 30% faster', 'at most 10% faster')
+    >>> text(3, 4.5)
+    '3 to 4.5 times as fast'
     """
     low, high = found.low, found.high
     more, less = ("lower", "higher") if found.of == "loss" else ("faster", "slower")
@@ -402,9 +404,9 @@ def interval_text(found: Verdict) -> str:
         ends.reverse()
     if ends[0] == ends[1]:
         return ends[0]
-    first, _, word = ends[0].rpartition(" ")
-    shared = all(end.endswith(f"% {word}") for end in ends)
-    return f"{first} to {ends[1]}" if shared else f"{ends[0]} to {ends[1]}"
+    number, _, unit = ends[0].partition(" ")
+    shared = ends[1].endswith(f" {unit}") and number.endswith("%") == ("%" in ends[1])
+    return f"{number if shared else ends[0]} to {ends[1]}"
 
 
 def _times(ratio: float, more: str, less: str) -> str:
