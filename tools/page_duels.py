@@ -25,14 +25,14 @@ TASKS = {  # in the order of the pages
 }
 REGIMES = {
     "paper": "the paper's settings",
-    "tuned": "everything tuned",
-    "no-decay": "no weight decay allowed",
+    "tuned": "as usual",
+    "no-decay": "no weight decay",
     "small-batch": "batches of 64",
-    "full-batch": "all examples in one batch",
-    "little-data": "30% of the examples",
-    "noise": "5% wrong training answers",
+    "full-batch": "all in one batch",
+    "little-data": "30% of the data",
+    "noise": "5% wrong answers",
 }
-OF_TASK = {("addition", "little-data"): "40% of the examples"}  # another share than usual
+OF_TASK = {("addition", "little-data"): "40% of the data"}  # another share than usual
 NAMES = {
     "adamw+ema": "EMA",
     "adamw+ma": "MA",
@@ -184,7 +184,7 @@ def rows_of(
         found = {arm: judged for arm in arms if (judged := judge(duel, arm)) is not None}
         if not found:
             continue
-        row = {"task": TASKS[duel.task], "tuned": f"{duel.how}, {duel.tunings} times"}
+        row = {"task": TASKS[duel.task], "version": duel.how, "tunings": str(duel.tunings)}
         if by is not None:
             row["AdamW"] = median_text(next(iter(found.values())).reference, duel)
         for arm, judged in found.items():
@@ -251,7 +251,7 @@ def once_rows(duels: Iterable[Duel]) -> list[Columns]:
             rows.append(
                 {
                     "task": TASKS[duel.task],
-                    "tuned": duel.how,
+                    "version": duel.how,
                     "compared": f"{challenger.arm} with {duel.reference.arm}",
                     "steps": f"{found.challenger.median} against {found.reference.median}",
                     "95% interval over seeds": stats.interval_text(found),

@@ -87,9 +87,8 @@ def overview(evidence: Evidence) -> Picture:
     for duel in evidence.replicated():
         for arm in page_duels.FILTERS:
             if (found := duel.judge(arm)) is not None:
-                rows.append(
-                    (f"{page_duels.TASKS[duel.task]}, {duel.how}: {page_duels.NAMES[arm]}", found, duel.share(arm))
-                )
+                task = page_duels.TASKS[duel.task].removeprefix("modular ")
+                rows.append((f"{task}, {duel.how}: {page_duels.NAMES[arm]}", found, duel.share(arm)))
     return overview_picture(rows)
 
 
