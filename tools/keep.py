@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -81,7 +82,7 @@ def keep_outcome(duel: Path, folder: Path) -> None:
     found = load_outcome(duel / FILE)
     shared = {key: found.duel[key] for key in ("regime", "trials", "tuning_seeds", "objective")}
     about = {**found.duel["given"], **shared, "sampler_seed": found.duel["seed"]}
-    about["data_dir"] = None  # a place on this machine
+    about["data_dir"] = None
     arms, runs = (
         [*rows, *(read_csv(duel / file) if (duel / file).exists() else [])]
         for rows, file in ((found.settings, "line_arms.csv"), (found.runs, "line.csv"))
@@ -92,7 +93,16 @@ def keep_outcome(duel: Path, folder: Path) -> None:
         "duel_trials.parquet": [{**row, "setting": json.dumps(row["setting"])} for row in found.trials],
         "duel_curves.parquet": [curve_of(run) for part in ("tuning", "runs", "line") for run in load_runs(duel / part)],
     }
-    keep_duel(duel.resolve().name, tables, folder)
+    keep_duel(duel.resolve().name, {file: without_places(rows) for file, rows in tables.items()}, folder)
+
+
+def without_places(rows: Any) -> Any:
+    """Rows without directories of this machine: of each absolute path the name alone.
+
+    >>> without_places([{"task": "/home/me/gpt_task.py:Gpt", "lr": 1, "command": "grokfast train /a/b.py:C --lr 1/3"}])
+    [{'task': 'gpt_task.py:Gpt', 'lr': 1, 'command': 'grokfast train b.py:C --lr 1/3'}]
+    """
+    return json.loads(re.sub(r'(?<=["\s=])/(?:[^/\s"]+/)*(?=[^/\s"])', "", json.dumps(rows)))
 
 
 def curve_of(run: Run) -> dict[str, Any]:

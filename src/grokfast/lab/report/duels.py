@@ -44,7 +44,8 @@ def overview_picture(verdicts: Sequence[tuple[str, Verdict, Verdict | None]], na
                 rows.append({"arm": label, "colour": BESIDE[kind], "low": low, "high": high, "ratio": ratio})
     order = [label for label, _, _ in verdicts]
     x = axis("times as fast, 95% interval", log=True, values=[0.25, 0.5, 1, 2, 4], domain=[1 / CAP, CAP])
-    y = {"field": "arm", "type": "nominal", "sort": order, "title": None, "axis": {"labelLimit": 330}}
+    room = {"labelLimit": 330, "minExtent": 7 * max(map(len, order), default=0)}  # fonts differ in width
+    y = {"field": "arm", "type": "nominal", "sort": order, "title": None, "axis": room}
     beside: dict[str, Any] = {"field": "colour", "type": "nominal", "scale": None}
     apart = {
         "yOffset": {"field": "colour", "sort": list(BESIDE.values()), "type": "nominal", "scale": {"paddingInner": 0.6}}
