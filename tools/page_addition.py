@@ -23,6 +23,17 @@ HEADS = {
     "paper's EMA": "EMA, alpha 0.98, lamb 2 (the paper's)",
 }
 USUAL = {"stage": "map", "lr": 0.01, "p": 23, "batch_size": 64, "loss": "mse", "clip_norm": 0.0}
+VERSIONS: dict[str, dict[str, Any]] = {
+    "as usual": {},
+    "learning rate 0.003": {"lr": 0.003},
+    "learning rate 0.03": {"lr": 0.03},
+    "gradients clipped at 1": {"clip_norm": 1.0},
+    "modulus 31": {"p": 31},
+    "modulus 17": {"p": 17},
+    "cross-entropy": {"loss": "cross-entropy"},
+    "all examples in one batch": {"batch_size": 0},
+}
+MAP_DECAYS = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
 class Addition:
@@ -34,16 +45,40 @@ class Addition:
     def select(self, **given: Any) -> pl.DataFrame:
         return select(self.runs, **given)
 
-    def steps(self, arm: str, decay: float) -> list[Steps]:
+    def steps(self, arm: str, decay: float, version: str = "as usual") -> list[Steps]:
         """Steps until the target accuracy is held, one for each seed."""
-        return steps_of(self.select(**USUAL, **ARMS[arm], weight_decay=decay))
+        return steps_of(self.select(**{**USUAL, **VERSIONS[version], **ARMS[arm]}, weight_decay=decay))
 
-    def word(self, arm: str, decay: float) -> str:
+    def word(self, arm: str, decay: float, version: str = "as usual") -> str:
         """The verdict on an arm against no filter at the same weight decay."""
-        return self.compare(arm, decay).word
+        return self.compare(arm, decay, version).word
 
-    def compare(self, arm: str, decay: float) -> Verdict:
-        return verdict([self.steps(arm, decay)], [self.steps("no filter", decay)])
+    def compare(self, arm: str, decay: float, version: str = "as usual") -> Verdict:
+        return verdict([self.steps(arm, decay, version)], [self.steps("no filter", decay, version)])
+
+    def best_decay(self, version: str) -> float:
+        """The weight decay with the lowest median without a filter."""
+        return min(MAP_DECAYS, key=lambda decay: spread_of(self.steps("no filter", decay, version)).median)
+
+    def words_beside(self, arm: str, version: str) -> tuple[list[str], list[str]]:
+        """The verdicts on an arm at the weight decays below the best one, and at those above."""
+        best = self.best_decay(version)
+        below, above = (d for d in MAP_DECAYS if d < best), (d for d in MAP_DECAYS if d > best)
+        return [self.word(arm, d, version) for d in below], [self.word(arm, d, version) for d in above]
+
+    def version_table(self) -> list[dict[str, str]]:
+        """For each version of the task: MA and late EMA at the best weight decay, below it and above it."""
+        rows: list[dict[str, str]] = []
+        for version in VERSIONS:
+            best = self.best_decay(version)
+            row = {"version": version, "best decay": f"{best:g}"}
+            for arm in ("MA", "late EMA"):
+                below, above = self.words_beside(arm, version)
+                row[f"{arm}: less decay"] = count_words(below)
+                row[f"{arm}: best decay"] = self.word(arm, best, version)
+                row[f"{arm}: more decay"] = count_words(above)
+            rows.append(row)
+        return rows
 
     def table(self) -> list[dict[str, str]]:
         """Medians by weight decay, with the verdict against no filter."""
@@ -59,6 +94,12 @@ class Addition:
     def surrogate_count(self, word: str) -> int:
         """How many filters have this verdict against a larger learning rate."""
         return sum(surrogate_words(self, batch, memory).count(word) for batch in BATCHES for memory in MEMORIES)
+
+
+def count_words(words: Sequence[str]) -> str:
+    """`faster in 4 of 5`, and the same of slower."""
+    found = [f"{word} in {words.count(word)}" for word in ("faster", "slower") if word in words]
+    return f"{', '.join(found)} of {len(words)}" if found else f"undecided in {len(words)} of {len(words)}"
 
 
 # Is a filter only a larger learning rate? ----------------------------------------------------------------------------
