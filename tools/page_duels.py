@@ -25,7 +25,7 @@ TASKS = {  # in the order of the pages
 }
 REGIMES = {
     "paper": "the paper's settings",
-    "tuned": "as usual",
+    "tuned": "",
     "no-decay": "no weight decay",
     "small-batch": "batches of 64",
     "full-batch": "all in one batch",
@@ -77,9 +77,10 @@ class Duel(NamedTuple):
     fighters: list[Fighter]
 
     @property
-    def how(self) -> str:
-        """What was tuned, and how the task was changed."""
-        return OF_TASK.get((self.task, self.regime), REGIMES[self.regime])
+    def title(self) -> str:
+        """The task, and how it was changed."""
+        how = OF_TASK.get((self.task, self.regime), REGIMES[self.regime])
+        return f"{TASKS[self.task]}, {how}" if how else TASKS[self.task]
 
     @property
     def of(self) -> Any:
@@ -184,7 +185,7 @@ def rows_of(
         found = {arm: judged for arm in arms if (judged := judge(duel, arm)) is not None}
         if not found:
             continue
-        row = {"task": TASKS[duel.task], "version": duel.how, "tunings": str(duel.tunings)}
+        row = {"task": duel.title, "tunings": str(duel.tunings)}
         if by is not None:
             row["AdamW"] = median_text(next(iter(found.values())).reference, duel)
         for arm, judged in found.items():
@@ -217,7 +218,7 @@ def sooner_rows(duels: Iterable[Duel], arms: Sequence[str], folder: Path) -> lis
     rows: list[Columns] = []
     for duel in duels:
         target = stats.baseline_level([loss.value for tuning in duel.reference.numbers() for loss in tuning])
-        row = {"task": TASKS[duel.task], "loss": number(round(target, 4))}
+        row = {"task": duel.title, "loss": number(round(target, 4))}
         for arm in arms:
             if (fighter := duel.find(arm)) is not None:
                 mine, theirs = (steps_to_loss(each, target, duel.name, curves) for each in (fighter, duel.reference))
@@ -250,8 +251,7 @@ def once_rows(duels: Iterable[Duel]) -> list[Columns]:
             assert found is not None
             rows.append(
                 {
-                    "task": TASKS[duel.task],
-                    "version": duel.how,
+                    "task": duel.title,
                     "compared": f"{challenger.arm} with {duel.reference.arm}",
                     "steps": f"{found.challenger.median} against {found.reference.median}",
                     "95% interval over seeds": stats.interval_text(found),

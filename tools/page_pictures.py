@@ -87,8 +87,8 @@ def overview(evidence: Evidence) -> Picture:
     for duel in evidence.replicated():
         for arm in page_duels.FILTERS:
             if (found := duel.judge(arm)) is not None:
-                task = page_duels.TASKS[duel.task].removeprefix("modular ")
-                rows.append((f"{task}, {duel.how}: {page_duels.NAMES[arm]}", found, duel.share(arm)))
+                title = duel.title.removeprefix("modular ")
+                rows.append((f"{title}: {page_duels.NAMES[arm]}", found, duel.share(arm)))
     return overview_picture(rows)
 
 
