@@ -160,8 +160,12 @@ def median(found: Sequence[Steps]) -> str:
     return "never" if spread.censored == spread.count else str(spread.median)
 
 
-def answer_row(task: str, settings: str, found: Verdict, kind: str) -> list[str]:
+def answer_row(task: str, settings: str, found: Verdict) -> list[str]:
     """A row of the README's table: both medians and the verdict with its interval."""
-    unit = "" if found.of == "loss" else " steps"
-    texts = [f"{side.median}{unit}" for side in (found.reference, found.challenger)]
-    return [task, settings, *texts, f"{found.word} ({interval_text(found)})", kind]
+    return [
+        task,
+        settings,
+        str(found.reference.median),
+        str(found.challenger.median),
+        f"{found.word} ({interval_text(found)})",
+    ]

@@ -237,15 +237,17 @@ class Evidence:
 
     def answer_rows(self) -> list[list[str]]:
         """The README's table."""
-        small, judge = self._addition, self.judged
+        small = self._addition
+        multiplication, addition = "modular multiplication", "modular addition"
+        share = self.share_of("modmul-paper", "adam+ema")
+        late = "EMA from step 150"
         return [
-            answer_row("modular multiplication", "the paper's", judge("modmul-paper", "adam+ema"), "reached"),
-            answer_row("modular addition", "weight decay 0.1, too small", small.compare("late EMA", 0.1), "held"),
-            answer_row("modular addition", "weight decay 3, right", small.compare("late EMA", 3.0), "held"),
-            answer_row("modular addition", "tuned 20 times", judge("addition-tuned", "adamw+ema"), "held"),
-            answer_row(
-                "modular addition, 5% wrong answers", "tuned 20 times", judge("addition-noise", "adamw+ema"), "held"
-            ),
+            answer_row(multiplication, "the paper's EMA and weight decay", self.judged("modmul-paper", "adam+ema")),
+            answer_row(multiplication, "the paper's EMA, with its weight decay on both sides", share),
+            answer_row(addition, f"{late}, weight decay 0.1", small.compare("late EMA", 0.1)),
+            answer_row(addition, f"{late}, weight decay 3 (best without)", small.compare("late EMA", 3.0)),
+            answer_row(addition, "EMA, everything tuned 20 times", self.judged("addition-tuned", "adamw+ema")),
+            answer_row(addition, "MA, everything tuned 20 times", self.judged("addition-tuned", "adamw+ma")),
         ]
 
     # Tables -----------------------------------------------------------------------------------------------------------
@@ -331,6 +333,13 @@ class Evidence:
             raise ClaimError(f"results/ has no {arm} in the duel {name}")
         return found
 
+    def share_of(self, name: str, arm: str) -> stats.Verdict:
+        """The verdict on what an addition itself does in a duel."""
+        (found,) = [duel.share(arm) for duel in self._duels if duel.name == name]
+        if found is None:
+            raise ClaimError(f"results/ has no control of {arm} in the duel {name}")
+        return found
+
     def words(self, arm: str, settings_of: str | None = None, objective: str = "held") -> list[str]:
         """The words on an arm in all replicated duels that have it."""
         found = [duel.judge(arm, settings_of) for duel in self.replicated(objective)]
@@ -392,7 +401,7 @@ def functions_of(evidence: Evidence) -> dict[str, Any]:
     return (
         found
         | {text.__name__: text for text in texts}
-        | {"FILTERS": page_duels.FILTERS, "OTHERS": page_duels.OTHERS}
+        | {"interval": stats.interval_text, "FILTERS": page_duels.FILTERS, "OTHERS": page_duels.OTHERS}
         | {"reported_table": lambda: markdown(tables.reported_rows()), "table": markdown}
     )
 
