@@ -133,17 +133,6 @@ def complain(message: str) -> None:
     print(f"grokfast: {message}", file=sys.stderr)
 
 
-def duration(seconds: float) -> str:
-    """A time to plan a day by.
-
-    >>> [duration(seconds) for seconds in (8, 100, 5000, 30000)]
-    ['8 s', '2 min', '83 min', '8.3 h']
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
 def cell(value: Any) -> str:
     """A value in a table."""
     if value is None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from grokfast.lab.commands.common import add_out, add_runs_dir, complain, duration, make_table, show
+from grokfast.lab.commands.common import add_out, add_runs_dir, complain, make_table, show
 from grokfast.lab.commands.runs import result_line
 from grokfast.lab.commands.terminal import train_next
 from grokfast.lab.own_code import one_line
@@ -30,6 +30,7 @@ from grokfast.lab.paper import (
     settings_of_experiment,
 )
 from grokfast.lab.runs.directory import Run, RunError, load_runs
+from grokfast.lab.search.search import time_text
 from grokfast.lab.settings import Settings, experiment_of, filter_of, name_of, resolve, task_of
 from grokfast.lab.tasks.data import DataError, data_directory
 from grokfast.lab.training.run import make_task
@@ -116,7 +117,7 @@ def summary(names: list[str], planned: list[Settings], left: list[Settings], fol
     """What is going to happen, in one line."""
     if not planned:
         return f"{', '.join(names)}: nothing to train"
-    rest = f", the rest takes about {duration(seconds_left(left, folder))}" if left else ""
+    rest = f", the rest takes about {time_text(seconds_left(left, folder))}" if left else ""
     done = len(planned) - len(left)
     return f"{', '.join(names)}: {len(planned)} runs in {folder}, {done} complete already{rest}"
 
@@ -128,7 +129,7 @@ def listing(folder: Path) -> Table:
     for e in (*EXPERIMENTS, Experiment(ALL, "all of these, equal runs once", "", ()), *ours()):
         planned = distinct(s for one in find_experiments([e.name]) for s in settings_of_experiment(one))
         seconds = sum(expected_seconds(settings, speed) for settings in planned)
-        rows.append([e.name, e.where, e.title, str(len(planned)), duration(seconds) if planned else "none"])
+        rows.append([e.name, e.where, e.title, str(len(planned)), time_text(seconds) if planned else "none"])
     return make_table(
         ("name", "in the paper", "experiment", "runs", "time"), rows, right=("runs", "time"), whole=("name",)
     )
@@ -183,7 +184,7 @@ def train_all(args: argparse.Namespace, planned: list[Settings], folder: Path) -
     for index, settings in enumerate(planned):
         name = name_of(settings)
         label = f"[{index + 1} of {len(planned)}] {name}"
-        tell(args, f"{label}, about {duration(seconds_left(planned[index:], folder))} until all is done")
+        tell(args, f"{label}, about {time_text(seconds_left(planned[index:], folder))} until all is done")
         try:
             tell(args, result_line(train_next(settings, folder, label, args)))
         except Exception as error:  # whatever it is: the runs after it may take all night and do not depend on it

@@ -651,7 +651,8 @@ def sweep_folder(sweep: Sweep) -> Path:
 
 
 def time_text(seconds: float) -> str:
-    """
+    """A duration, rounded for planning.
+
     >>> time_text(8.2), time_text(3000), time_text(30000)
     ('8 s', '50 min', '8.3 h')
     """
