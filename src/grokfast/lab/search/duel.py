@@ -311,9 +311,8 @@ class Outcome(NamedTuple):
         tuned = (
             f"Each arm was tuned {duel['tunings']} times with {duel['trials']} trials of {duel['tuning_seeds']} seed"
         )
-        looks = (
-            "" if len(self.looks) < 2 else f" Tunings or seeds were added {len(self.looks) - 1} times after a verdict."
-        )
+        added = len(self.looks) - 1
+        looks = f" Tunings or seeds were added after {added} verdict{'s' * (added > 1)}." if added > 0 else ""
         return f"{goal}; runs of at most {given['steps']:,} steps. {tuned}{'s' * (duel['tuning_seeds'] > 1)}.{looks}"
 
     @property
