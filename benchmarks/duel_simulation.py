@@ -1,16 +1,16 @@
-"""How often a duel says a wrong word, tuning included:  python benchmarks/duel_simulation.py [--sampler tpe]
+"""How often a duel gives a wrong verdict, tuning included:  python benchmarks/duel_simulation.py [--sampler tpe]
 
 A duel tunes both arms K times and runs each winner on fresh seeds. Here the training is replaced by a landscape that
 was fitted to the task `addition`: 396 random settings of AdamW in the ranges of our duels, two seeds each.
 
     steps       40 + exp(q), with q quadratic in log learning rate and log decay, plus an effect of betas and clipping,
-                plus a bumpy part that the quadratic misses. The log varies by 0.09 with the seed. Percentiles 0, 5, 25,
+                plus waves that the quadratic misses. The log varies by 0.09 with the seed. Percentiles 0, 5, 25,
                 50 and 75 of the runs that hold: 75, 115, 185, 300, 540 here and 75, 115, 175, 325, 680 measured
     failure     37% of random settings hold their level. Whether one does is nearly always the same for every seed: the
-                seeds disagree at 10 of 396 settings. So failure is a bumpy border too, with few runs that vary
+                seeds disagree at 10 of 396 settings. So failure is a wavy border too, and few runs vary
 
-The challenger has two more knobs, the filter's, which change nothing. Under "false" the arms are equal; any "faster" or
-"slower" is wrong. Under "power" the challenger needs 1.35 times fewer steps at every setting.
+The challenger has two more settings to tune, those of the filter, which change nothing. Under "false" the arms are
+equal; any "faster" or "slower" is wrong. Under "power" the challenger needs 1.35 times fewer steps at every setting.
 """
 
 from __future__ import annotations

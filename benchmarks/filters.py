@@ -7,7 +7,7 @@ Rivals: (a) the out-of-place arithmetic of the paper's appendix C, written out p
 pytorch_optimizer 4.1.0; (c) the memory limit: an in-place `b.add_(a)` moves 12 bytes per fp32 element, an EMA step must
 move 16 (read g and m, write m and g), so the limit is 16/12 of that time on as many elements.
 
-What a user pays is (a step of SGD with the filter) - (a step without): `default` and `ignore` for ours attached with
+The cost for a user is (a step of SGD with the filter) - (a step without): `default` and `ignore` for ours attached with
 nonfinite="scaler" and "ignore", `peer` for the peer's function called before the step. `function` is the peer's
 function and `kernel` our arithmetic, both alone.
 """
@@ -126,7 +126,7 @@ def ours(bag: Bag, filter: grokfast.Filter) -> Callable[[], None]:
 
 
 def sgd_step(shapes: Shapes, filter: grokfast.Filter | None = None, **options: str) -> Callable[[], None]:
-    """A step of SGD with a filter attached, or without: the difference is what a user pays for the filter."""
+    """A step of SGD with a filter attached, or without: the difference is the cost of the filter."""
     bag = Bag(shapes)
     optimizer = torch.optim.SGD(bag.parameters(), lr=1e-30)
     if filter is not None:
@@ -212,7 +212,7 @@ def ma_table(windows: list[int], rival_window: int = 100) -> list[dict[str, obje
 
 
 def bf16_error(window: int = 100, steps: int = 1000) -> dict[str, object]:
-    """Error of a window stored in bf16, and what it saves."""
+    """Error of a window stored in bf16, and the memory it saves."""
     torch.manual_seed(0)
     exact, half = grokfast.MA(window_size=window), grokfast.MA(window_size=window, window_dtype=torch.bfloat16)
     grad = torch.zeros(10_000)

@@ -1,4 +1,4 @@
-"""What an EMA state in bf16 saves, how exact it is and what it costs; writes the table in docs/recipes.md.
+"""Memory, accuracy and time of an EMA state in bf16; writes the table in docs/recipes.md.
 
 python benchmarks/memory.py
 """

@@ -3,9 +3,9 @@
     python benchmarks/modmul.py             steps, whole runs to 95%, the filter's share, peak memory (ten minutes)
     python benchmarks/modmul.py --quick     a few steps only
 
-Plain is what one would write first: nn.MultiheadAttention over all positions, the whole validation half in batches
+"Plain" is the obvious program: nn.MultiheadAttention over all positions, the whole validation half in batches
 after each epoch, `loss.item()` per step, the default Adam, and the filter in the out-of-place arithmetic of the
-paper's appendix C. Ours is `grokfast.lab` as `grokfast train modmul` runs it.
+paper's appendix C. "Ours" is `grokfast.lab` as `grokfast train modmul` runs it.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def with_loss(optimizer: Any, closure: Callable[[], torch.Tensor]) -> None:
 
 
 def find_drive(candidate: Candidate) -> Drive:
-    """How this optimizer takes a step: after the backward pass, or with a closure where it asks for one."""
+    """How this optimizer takes a step: after the backward pass, or with a closure if it needs one."""
     try:
         train(candidate, plainly, steps=1)
     except NotImplementedError:

@@ -2,9 +2,9 @@
 
     python benchmarks/playground.py              steps per second of each network, both at once
     python benchmarks/playground.py --presets    also the presets over five seeds, in Node (two minutes); fails if one
-                                                 of them no longer tells its story
+                                                 of them no longer shows what it should
 
-Needs chromium, and node for the presets. Speeds mean something on a quiet machine with two cores only.
+Needs chromium, and node for the presets. Measure speeds on a machine with two cores and no other work.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Faults on purpose: kill -9, damaged files, full disks. `make soak` prints what was tried, how often, what was lost.
+"""Deliberate faults: kill -9, damaged files, full disks. `make soak` prints each fault, its count and losses.
 
     python benchmarks/soak.py                            54 kills, 210 damaged files, 6 full disks; about ten minutes
     python benchmarks/soak.py --kills 20 --damages 50    fewer of them
     python benchmarks/soak.py --seed 3                   at other moments and in other places
 
-Kills go on until their number is reached, over every kind of run: a run that ends before begins anew. After each one
+Every kind of run is killed until the number is reached; a run that ends earlier begins again. After each one
 the same command continues, and in the end rows and weights, or trials and verdicts, must equal those of a run without
 faults, bit for bit. A damaged file must be refused in one line, or change nothing. A full disk must give one line, and
-when there is room again the same command must end as if nothing had happened. A traceback counts as lost.
+when there is space again the same command must give the same result. A traceback counts as lost.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Line(NamedTuple):
 
 
 class Soak:
-    """The place of all runs, the commands, the undisturbed results, and the dice."""
+    """The directory of all runs, the commands, the undisturbed results, and the random numbers."""
 
     def __init__(self, folder: Path, seed: int, end: float) -> None:
         sys.path.insert(0, str(TESTS))
@@ -107,7 +107,7 @@ class Soak:
         return False
 
     def is_same(self, kind: str, place: Path) -> bool:
-        """Whether what is in a place is complete and equals the undisturbed result."""
+        """Whether a directory is complete and equals the undisturbed result."""
         try:
             return found_in(place) == found_in(self.whole[kind]) or self.lose(f"{kind} in {place.name}: not the same")
         except Exception as error:
@@ -122,7 +122,7 @@ def start(words: list[str], limit: int | None = None, log: Path | None = None) -
 
 
 def begin(words: list[str], limit: int | None, log: Path) -> None:
-    """Become what a terminal would have started, with a full disk if there is a limit, then run the command."""
+    """Run a command like a terminal would, with a full disk if there is a limit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -134,7 +134,7 @@ def begin(words: list[str], limit: int | None, log: Path) -> None:
 
 
 def found_in(place: Path) -> list[Any]:
-    """The results of all runs in a place, and of a duel, but for the clock."""
+    """The results of all runs in a directory, and of a duel, without times."""
     found: list[Any] = []
     for folder in (place, place / "runs", place / "tuning"):
         for run in sorted(load_runs(folder), key=lambda run: run.name):
@@ -203,7 +203,7 @@ def kill_some(leader: int, place: Path, dice: random.Random) -> None:
 
 
 def who_writes_in(place: Path) -> set[int]:
-    """The processes that have a file below a directory open."""
+    """The processes with an open file below a directory."""
     found: set[int] = set()
     for link in Path("/proc").glob("[0-9]*/fd/*"):
         with suppress(OSError):
@@ -247,7 +247,7 @@ def damage(soak: Soak, aim: int) -> tuple[int, int]:
 
 
 def is_ours(path: Path) -> bool:
-    """Not what has no digest: environment.json is for the record, snapshots and gradients are for analyses."""
+    """Whether a file has a digest: environment.json, snapshots and gradients have none."""
     return path.name not in ("environment.json", "gradients.f32") and path.parent.name != "snapshots"
 
 
@@ -263,7 +263,7 @@ def spoil(path: Path, dice: random.Random) -> str:
 
 
 def reads_well(soak: Soak, kind: str, copy: Path, state: str, label: str) -> bool:
-    """Whether a damaged place is refused in one line, or gives the undisturbed result all the same."""
+    """Whether a damaged directory is refused in one line, or gives the undisturbed result."""
     code, err = call(soak.words(kind, copy))
     if "Traceback" in err:
         return soak.lose(f"{label}: {err.splitlines()[-1]}")
@@ -282,7 +282,7 @@ def reads_well(soak: Soak, kind: str, copy: Path, state: str, label: str) -> boo
 
 
 def call(words: list[str]) -> tuple[int, str]:
-    """A command in this process: its exit code and what it says on stderr; a traceback is part of that."""
+    """Run a command in this process; returns its exit code and its stderr, with a traceback if there is one."""
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as err:
         try:
             code = grokfast(words)
@@ -298,7 +298,7 @@ def call(words: list[str]) -> tuple[int, str]:
 
 
 def fill_disk(soak: Soak, aim: int) -> tuple[int, int]:
-    """No file may grow beyond some bytes for a while; then there is room again."""
+    """Limit the size of files for a while, then remove the limit."""
     times = survived = 0
     kinds = ["ema with recordings", "sweep", "duel", "muon", "own task and filter", "ma"]
     while times < aim and not soak.is_late():

@@ -3,8 +3,8 @@
     python benchmarks/sweep.py                          as many workers as cores, 24 runs of 300 steps
     python benchmarks/sweep.py --workers 4 --runs 40
 
-The time is measured from the end of the first run to the end of the last: starting workers does not count. The overhead
-per run is everything that a worker does besides training: waiting for the leader, data and model, files.
+The time is measured from the end of the first run to the end of the last, so starting workers does not count. The
+overhead per run is all that a worker does besides training: waiting for the leader, data and model, files.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def measure(workers: int, args: argparse.Namespace) -> dict[str, float]:
-    """Carry out the sweep in a fresh directory."""
+    """Run the sweep in a new directory."""
     given = {"p": 23, "width": 32, "depth": 1, "heads": 2, "batch_size": 64, "steps": args.steps, "eval_every": 50}
     given |= {"task": "modmul", "filter": "ema", "threads": args.threads, "device": "cpu"}
     seeds = tuple(range(max(1, args.runs // 2)))

@@ -3,8 +3,8 @@
     python benchmarks/tasks.py --data-dir DATA            all three (five minutes); default: $GROKFAST_DATA
     python benchmarks/tasks.py mnist --data-dir DATA      one
 
-Obvious is what one would write first, with a model of the same sizes and the same grid. MNIST: a data set that is asked
-for one image at a time, shuffled loaders in batches of 50 for loss and accuracy of both splits. QM9: PyTorch Geometric
+"Obvious" is a simple program with the same model and the same evaluations. MNIST: a data set that gives one image at a
+time, shuffled loaders in batches of 50 for loss and accuracy of both splits. QM9: PyTorch Geometric
 loading graphs, collated for every batch, and its NNConv. IMDb: the LSTM over all 500 positions. All use the
 default AdamW and the filter in the out-of-place arithmetic of the paper's appendix C.
 """

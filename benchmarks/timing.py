@@ -1,4 +1,4 @@
-"""What the benchmarks share: functions timed in turns, tables, a file of results."""
+"""Shared by the benchmarks: functions timed in turns, tables, a file of results."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Table = list[dict[str, object]]
 
 
 def alternate(steps: dict[str, Step], turns: int, *, steps_per_turn: int = 1, warmup: int = 1) -> dict[str, float]:
-    """Median seconds of a step of each function, taken in turns so that a noisy moment hits all of them.
+    """Median seconds of a step of each function, taken in turns so that noise affects all of them alike.
 
-    Several steps per turn keep one function's data from pushing another's out of the cache for most of them.
+    With several steps per turn, most steps find their own data in the cache, not that of another function.
     """
     times: dict[str, list[float]] = {name: [] for name in steps}
     for step in steps.values():

@@ -141,7 +141,7 @@ def propose(trial: Any, arm: str, regime: str) -> Line:
 
 
 def search_value(line: Line) -> float:
-    """The held step; without one, budget x (1 + gap of the best stretch)."""
+    """The step from which the target is held; without one, budget x (1 + gap of the best stretch)."""
     held = crossings(line)[1]
     if held.step is not None:
         return held.step
@@ -151,7 +151,7 @@ def search_value(line: Line) -> float:
 
 
 def run_duels(folder: Path) -> None:
-    """Replicates that are missing: tune every arm, then run the winners and both controls on fresh seeds."""
+    """Train missing replicates: tune every arm, then train the winners and both controls on fresh seeds."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -197,7 +197,7 @@ def read(folder: Path, stage: str) -> list[Line]:
 
 
 def crossings(line: Line) -> tuple[Crossing, Crossing]:
-    """First touch and held."""
+    """The first and the held crossing."""
     if "held" in line:  # tuning trials may be kept without their curves
         first, held = line["first"], line["held"]
         return Crossing(line["last"], first), Crossing(line["after"], held)

@@ -1,8 +1,8 @@
-"""How large the house is: `python tools/count.py [--names] [REVISION ...]`; the working tree is counted last.
+"""Count the code: `python tools/count.py [--names] [REVISION ...]`; the working tree is counted last.
 
 Nouns are classes and CamelCase aliases at the top level of the lab. A place that decides is a file with a function that
-compares numbers and holds a word for the better side: there should be one, stats.py. `--names` lists the nouns and the
-function names that are defined more than once.
+compares numbers and contains a word for the better side. stats.py should be the only one. `--names` lists the nouns and
+the function names that are defined more than once.
 """
 
 from __future__ import annotations

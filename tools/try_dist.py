@@ -1,4 +1,4 @@
-"""Look into the wheel and the sdist, then install the wheel into an empty environment and use library and lab there.
+"""Check the wheel and the sdist, then install the wheel into an empty environment and use library and lab.
 
 python tools/try_dist.py dist
 """
@@ -48,7 +48,7 @@ def main(folder: Path) -> None:
 
 
 def check_wheel(wheel: Path) -> None:
-    """The wheel is the package, every file of it and no other."""
+    """The wheel has every file of the package and no other."""
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     tracked = subprocess.run(["git", "ls-files", PACKAGE], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     expect(names, {name.removeprefix("src/") for name in tracked.splitlines()}, wheel.name)
@@ -75,7 +75,7 @@ def expect(found: set[str], wanted: set[str], where: str) -> None:
 
 
 def try_library(home: Path, wheel: Path) -> None:
-    """Beside torch, and what torch needs, the library installs nothing."""
+    """The library installs only torch and its dependencies."""
     install(home, "torch")
     before = installed(home)
     install(home, str(wheel))
@@ -103,7 +103,7 @@ def install(home: Path, what: str) -> None:
 
 
 def run(home: Path, program: str, *arguments: str, quiet: bool = False) -> str:
-    """Run a program of the new environment, with no package of this checkout in sight."""
+    """Run a program of the new environment; packages of this checkout cannot be imported."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [str(home / "env" / "bin" / program), *arguments]
     done = subprocess.run(command, cwd=home, env=environment, stdout=subprocess.PIPE, text=True, timeout=900)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from grokfast.lab.search.search import sweep as sweep
     from grokfast.lab.tables import table as table
 
-# Imported when they are used: they need torch, and a search needs Optuna, which a list of runs does not.
+# Imported when they are used: they need torch, and a search needs Optuna; a list of runs needs neither.
 _HOMES = {
     "ab": "search.ab",
     "duel": "search.duel",
@@ -33,11 +33,11 @@ _HOMES = {
 
 
 def train(task: str, folder: str | Path = "runs", **settings: Any) -> Run:
-    """`grokfast train TASK` for a script: train one run to its end; a run that is done is left alone.
+    """`grokfast train TASK` for a script: train one run to its end; a complete run is returned as it is.
 
     Args:
         task: the name of a task, as on the command line.
-        folder: of the run directories.
+        folder: contains the run directories.
         settings: the flags of `grokfast train`, with underscores; the task's usual values for all others.
 
     Examples:

@@ -58,7 +58,7 @@ def types_of(kind: type[grokfast.Filter]) -> dict[str, Any]:
 
 
 def make_filter(name: str, values: dict[str, Any]) -> grokfast.Filter:
-    """A filter of that name; ValueError that names what is missing."""
+    """A filter of that name; ValueError that names missing fields."""
     kind = find_filter(name)
     missing = [field for field in required_of(kind) if values.get(field) is None]
     if missing:
@@ -67,7 +67,7 @@ def make_filter(name: str, values: dict[str, Any]) -> grokfast.Filter:
 
 
 def read_dtype(kind: type[grokfast.Filter], name: str, value: Any) -> Any:
-    """A dtype by its name, where the field holds one."""
+    """A dtype by its name, if the type of the field is a dtype."""
     if not isinstance(value, str) or torch.dtype not in (hint := types_of(kind).get(name), *get_args(hint)):
         return value
     found = getattr(torch, value, None)
@@ -88,7 +88,7 @@ def help_of(kind: type[grokfast.Filter], name: str) -> str:
 
 
 def describe(filter: grokfast.Filter) -> str:
-    """A filter in a few words: its kind, its numbers, and what departs from its defaults.
+    """A filter in a few words: its kind, its numbers, and other fields that are not at their default.
 
     >>> describe(grokfast.EMA(alpha=0.98, lamb=2.0))
     'EMA, alpha 0.98, lamb 2'

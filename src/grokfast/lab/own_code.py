@@ -88,7 +88,7 @@ def import_file(path: Path) -> Any:
 
 
 def place_of(error: BaseException) -> tuple[str, str] | None:
-    """Where in the user's own files an error was raised, as (`my_task.py:47`, the source line); None if it was not."""
+    """The line of the user's own files that raised an error, as (`my_task.py:47`, the source); else None."""
     for entry in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(entry.filename)
         if not _folders.isdisjoint(path.parents) and PACKAGE not in path.parents and "site-packages" not in path.parts:

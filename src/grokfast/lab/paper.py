@@ -28,7 +28,7 @@ class PaperArm(NamedTuple):
     step_seconds: float | None = None
     seconds: float | None = None  # until the validation accuracy is at the level
     distances: tuple[tuple[float, float], ...] = ()  # AB, BC, AC of Table 2: mean and deviation over five seeds
-    in_summary: bool = False  # one of the few rows that tell the story
+    in_summary: bool = False  # one of the rows of the summary
 
     @property
     def task(self) -> str:
@@ -243,7 +243,7 @@ EXPERIMENTS = (
 
 # What the paper leaves out ------------------------------------------------------------------------------------------
 
-# The baseline with weight decay, coupled and decoupled, and with a larger learning rate; both filters at the same
+# The baseline with weight decay, coupled and decoupled, and with a larger learning rate, and both filters at the same
 # settings. Figure 7 says that decay 0.01 makes the baseline unstable.
 OPTIMIZERS: tuple[Settings, ...] = (
     *({"optimizer": "adam", "weight_decay": decay, "lr": 1e-3} for decay in (0.0, 0.001, 0.005, 0.01)),
@@ -311,7 +311,7 @@ def find_experiments(names: list[str]) -> list[Experiment]:
 
 
 def settings_of_experiment(experiment: Experiment, *, seeds: int | None = None, **asked: Any) -> list[Settings]:
-    """The runs of an experiment, seed by seed: a figure is whole, if thin, after the first.
+    """The runs of an experiment, seed by seed: a figure has all its curves after the first seed.
 
     `asked` is what the user wants for all of them, such as a budget in `steps`; None leaves it to the experiment.
     """

@@ -30,9 +30,9 @@ Settings = dict[str, Any]
 GROUPS = ("run", "filter", "optim", "loop", "task")  # which dataclass declares a setting; run: none does
 SATURATED = 0.99  # --two-stage auto: filter once the training accuracy was this high ...
 PATIENCE = 3  # ... at this many evaluations in a row
-# Where a run was computed, how often it was saved and what it was allowed: these do not change its result.
+# Settings that do not change the result of a run.
 INCIDENTAL = ("checkpoint_seconds", "data_dir", "memory_limit")
-SAME_RESULT = ("compile", "fused", "measures")  # other ways to compute or to watch the same experiment
+SAME_RESULT = ("compile", "fused", "measures")  # other ways to compute or to record the same experiment
 JUDGED = ("measure", "level")  # how a run is judged: the task says
 FUSED = ("adam", "adamw", "muon")  # optimizers with a fused kernel on every device
 COUNT, POSITIVE, NOT_NEGATIVE = "[1, 2^63)", "(0, inf)", "[0, inf)"
@@ -69,13 +69,13 @@ class OptimConfig:
         "what muon trains: all matrices, all but embedding tables, or hidden ones; adamw trains the rest",
     )
     companion_lr: float | None = setting(
-        None, "learning rate of adamw beside muon (default: the same)", within=POSITIVE
+        None, "learning rate of adamw next to muon (default: the same)", within=POSITIVE
     )
     companion_decay: float | None = setting(
-        None, "weight decay of adamw beside muon (default: the same)", within=NOT_NEGATIVE
+        None, "weight decay of adamw next to muon (default: the same)", within=NOT_NEGATIVE
     )
     row_norm: float | None = setting(
-        None, "clip rows of matrices to this norm after each step; rows begin there", within=POSITIVE
+        None, "clip rows of matrices to this norm after each step; rows start at it", within=POSITIVE
     )
     perp_grad: bool = setting(False, "use only the part of each gradient that is orthogonal to its weights")
     equal_grad: bool = setting(False, "give the gradients of MLP matrices equal singular values, U S V' -> U V'")
@@ -90,11 +90,11 @@ class LoopConfig:
 
     seed: int = setting(0, "seed of everything random", within="[0, 2^63)")
     steps: int = set_by_task("budget in steps", COUNT)
-    until: float | None = setting(None, "stop once the validation accuracy (qm9: loss) has reached this level")
+    until: float | None = setting(None, "target: stop once the validation accuracy (qm9: loss) has reached it")
     hold: int = setting(
-        0, "with --until: stop only once the level was also held at this many further evaluations", within="[0, 2^63)"
+        0, "with --until: stop only once the target was also held at this many further evaluations", within="[0, 2^63)"
     )
-    extra_steps: int = setting(0, "continue for this many steps after --until was reached", within="[0, 2^63)")
+    extra_steps: int = setting(0, "train for this many more steps after --until was reached", within="[0, 2^63)")
     eval_every: int | None = set_by_task("evaluate every n steps", COUNT)
     eval_log: int | None = setting(None, "evaluate this many times per decade of steps instead", within=MANY)
     checkpoint_seconds: float = setting(
@@ -376,7 +376,7 @@ def task_of(settings: Settings) -> TaskConfig:
 
 
 def filter_of(settings: Settings) -> grokfast.Filter | None:
-    """The filter, with its settings; its class must be known here, the task's need not."""
+    """The filter, with its settings; only the class of the filter must be known here."""
     name, values = settings["filter"], filter_values(settings)
     if name is None:
         return None
@@ -392,7 +392,7 @@ def filter_of(settings: Settings) -> grokfast.Filter | None:
 
 
 def optim_of(settings: Settings) -> OptimConfig:
-    """What concerns the optimizer."""
+    """The settings of the optimizer."""
     return OptimConfig(**part_of(settings, "optim"))
 
 
@@ -407,7 +407,7 @@ def filter_values(settings: Settings) -> Settings:
 
 
 def experiment_of(settings: Settings) -> str:
-    """Eight hex digits that runs share which repeat one experiment, whatever their seed, length, recordings, machine.
+    """Eight hex digits that all repeats of an experiment share, with any seed, length, recordings and machine.
 
     Values at their field's default do not count, so a setting that is added later changes no key. The classes of task
     and filter must be known: the key is computed when a run is made and kept with it.
@@ -458,7 +458,7 @@ def plain_word(text: str) -> str:
 
 
 def unusual(settings: Settings) -> Settings:
-    """The settings that depart from the task's usual ones: `resolve(task, **unusual(settings))` gives all again."""
+    """The settings that differ from the task's usual ones: `resolve(task, **unusual(settings))` gives all again."""
     task, table = settings["task"], table_of(settings)
     # The usual values of others depend on these.
     deciding = {name: settings[name] for name in ("filter", "optimizer", "variant", "fast") if name in table}

@@ -1,4 +1,4 @@
-"""All runs as one table: a row per run with its settings and what came out. Arms are runs that differ by seed only.
+"""All runs as one table: a row per run with its settings and results. Arms are runs that differ only in their seed.
 
 An arm is an experiment repeated: its runs share all settings but seed, length, recordings and machine. One run of each
 seed counts: a complete one before one that is not, then the one with the larger budget, then the one with more
@@ -43,11 +43,11 @@ def table(folder: str | Path = "runs") -> pl.DataFrame:
 
 
 def frame(runs: Iterable[Run]) -> pl.DataFrame:
-    """A row per run: name, experiment, status, settings, and what came out, numbers as numbers.
+    """A row per run: name, experiment, status, settings and results.
 
     `first`, `held`, `stable` and `train` are the steps at which the run reached its level for the first time, reached
-    and held it, reached it for good, and reached it on the training data; null if it did not. The level was reached
-    after `first_after` steps, so for a run that did not reach it this is a lower bound; `censored` marks such runs.
+    and held it, reached it until its end, and reached it on the training data; null if it did not. The true step is
+    after `first_after`, a lower bound also for a run that did not reach the level; `censored` marks such runs.
     """
     import polars as pl
 
@@ -55,7 +55,7 @@ def frame(runs: Iterable[Run]) -> pl.DataFrame:
 
 
 def row_of(run: Run) -> dict[str, Any]:
-    """A run as one row of numbers: its settings and what came out. A crossing is in (first_after, first]."""
+    """A run as one row: its settings and results. A crossing is between `first_after` and `first`."""
     rows = run.rows
     last, lowest, highest = rows[-1] if rows else None, best(rows, "loss"), best(rows, "accuracy")
     row: dict[str, Any] = {"name": run.name, "experiment": run.experiment, "status": run.status}
@@ -78,7 +78,7 @@ def row_of(run: Run) -> dict[str, Any]:
 
 
 def curves(runs: Iterable[Run]) -> pl.DataFrame:
-    """A row per evaluation of each run, with the name of the run; what only some tasks measure has columns too."""
+    """A row per evaluation of each run, with the name of the run; measures of single tasks are columns too."""
     import polars as pl
 
     rows: list[dict[str, Any]] = []
@@ -97,10 +97,10 @@ class Arm(NamedTuple):
     """One experiment over seeds."""
 
     key: str
-    name: str  # no other arm of those made together has it
+    name: str  # unique among the arms made together
     paper: PaperArm | None
-    runs: list[Run]  # that count, by seed
-    left_out: list[tuple[Run, str]]  # that do not, and why
+    runs: list[Run]  # those that count, by seed
+    left_out: list[tuple[Run, str]]  # the others, with the reason
 
     @property
     def title(self) -> str:
@@ -158,7 +158,7 @@ def choose_runs(runs: Iterable[Run]) -> tuple[list[Run], list[tuple[Run, str]]]:
 
 
 def is_informative(run: Run, longest: int) -> bool:
-    """Whether a run crossed, never will, or was run long enough to count beside the longest."""
+    """Whether a run crossed, diverged, or is at least half as long as the longest."""
     return run.crossing().step is not None or run.status == "diverged" or 2 * run.rows[-1].step >= longest
 
 
@@ -193,7 +193,7 @@ def at_one_level(runs: Sequence[Run], level: float | None = None) -> list[Run]:
     return list(runs) if level is None else [run.judged_at(level) for run in runs]
 
 
-# What a run took ------------------------------------------------------------------------------------------------------
+# Numbers of a run ----------------------------------------------------------------------------------------------------
 
 
 def steps_of(run: Run, kind: Kind = "first") -> Steps:
@@ -245,7 +245,7 @@ WORDS = {"lr": "learning rate"}
 
 
 def words(name: str) -> str:
-    """A setting as people say it."""
+    """The name of a setting in words."""
     return WORDS.get(name, name.replace("_", " "))
 
 
@@ -259,7 +259,7 @@ def enumerate_words(texts: Sequence[str]) -> str:
 
 
 def label(run: Run) -> str:
-    """What to call a run: its name in the paper and its seed, or its own name."""
+    """The label of a run: its name in the paper and its seed, or its own name."""
     from grokfast.lab.paper import find_arm
 
     arm = find_arm(run.experiment)
@@ -267,7 +267,7 @@ def label(run: Run) -> str:
 
 
 def experiment_name(run: Run) -> str:
-    """What to call all runs that repeat this one: the paper's name, or filter and weight decay."""
+    """The name of all runs that repeat this one: the paper's name, or filter and weight decay."""
     from grokfast.lab.paper import find_arm
 
     arm = find_arm(run.experiment)

@@ -81,8 +81,8 @@ def test_a_duel_says_its_budget_then_its_verdicts_and_writes_both(whole: Path) -
 
 
 def test_what_would_decide_is_printed_as_a_command_that_adds_it(whole: Path, call: Call, tmp_path: Path) -> None:
-    (line,) = [line for line in (whole / "out").read_text().splitlines() if "would decide" in line]
-    assert "about 6 more tunings would decide" in line
+    (line,) = [line for line in (whole / "out").read_text().splitlines() if "would probably decide" in line]
+    assert "about 6 more tunings would probably decide" in line
     command = line[line.index("grokfast duel") :].split()
     assert command[-2:] == ["--tunings", "8"]
     assert command.count("--tunings") == 1
@@ -109,7 +109,7 @@ def test_more_seeds_and_tunings_keep_the_runs_and_the_look_is_noted(call: Call, 
     assert all(path.stat().st_mtime_ns == at for path, at in before.items())
     assert [row for row in more.settings if row["tuning"] < 2] == first.settings
     assert more.looks == [[2, 2], [3, 3]]
-    assert "added after 1 look" in more.budget
+    assert "added after 1 verdict." in more.budget
 
 
 def test_another_arm_joins_a_duel_without_training_the_first_again(call: Call, folder: Path) -> None:

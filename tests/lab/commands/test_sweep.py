@@ -105,7 +105,7 @@ def test_no_setting_is_recommended_if_none_got_there(capsys: pytest.CaptureFixtu
     printed = capsys.readouterr().out
     assert "> 6" in printed
     assert "train the best setting" not in printed
-    assert "no setting got to 0.95; the nearest had validation accuracy 0" in printed
+    assert "no setting reached 0.95; the closest had validation accuracy 0" in printed
 
 
 @pytest.mark.usefixtures("here")

@@ -333,7 +333,7 @@ def run_to(folder: Path, seed: int, until: float, losses: list[float]) -> Run:
 
 def test_runs_that_stopped_at_a_level_are_judged_there(tmp_path: Path) -> None:
     text = text_of([run_to(tmp_path / "runs", seed, 0.6, LOSSES[:3]) for seed in (0, 1)], tmp_path)
-    assert "Grokfast-EMA, 30 steps to a validation accuracy of 0.6" in text
+    assert "Grokfast-EMA has the lowest median: 30 steps to a validation accuracy of 0.6" in text
     assert "Steps until the validation accuracy is 0.6" in text
     assert "steps to 0.6" in text
     assert "--level" not in text
@@ -344,10 +344,14 @@ def test_mixed_levels_are_judged_at_the_tasks_and_the_page_says_so(tmp_path: Pat
     text = text_of(runs, tmp_path)
     assert "Steps until the validation accuracy is 0.95" in text
     assert "1 run stopped earlier, at 0.6, and counts as not having reached 0.95" in text
-    assert "Grokfast-EMA, 30 steps to a validation accuracy of 0.6" in text_of(runs, tmp_path, level=0.6)
+    assert "Grokfast-EMA has the lowest median: 30 steps to a validation accuracy of 0.6" in text_of(
+        runs, tmp_path, level=0.6
+    )
 
 
 @pytest.mark.parametrize(("level", "steps"), [(0.6, 30), (0.2, 20)])
 def test_a_level_can_be_given(tmp_path: Path, level: float, steps: int) -> None:
     runs = [run_to(tmp_path / "runs", seed, 0.95, LOSSES) for seed in (0, 1)]
-    assert f"Grokfast-EMA, {steps} steps to a validation accuracy of {level:g}" in text_of(runs, tmp_path, level=level)
+    assert f"Grokfast-EMA has the lowest median: {steps} steps to a validation accuracy of {level:g}" in text_of(
+        runs, tmp_path, level=level
+    )

@@ -233,7 +233,7 @@ def test_a_sweep_in_which_nothing_reaches_the_level_is_drawn_and_recommends_noth
         swept_run(tmp_path, 9_999, filter="ema", lamb=lamb, alpha=alpha) for lamb in LAMBS[:3] for alpha in (0.9, 0.98)
     ]
     text = text_of(runs, tmp_path / "out.html")
-    assert "in most of its runs in up to 1,000 steps: there is nothing to recommend" in text
+    assert "in most of its runs in up to 1,000 steps." in text
     assert "Best settings" not in text
     assert len(described(only(runs))["pictures"]) == 2
 

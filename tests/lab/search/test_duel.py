@@ -247,7 +247,7 @@ def test_a_second_look_is_kept(helped: Outcome, tmp_path: Path) -> None:
     for tunings in (8, 8, 10):
         kept = write_outcome(helped._replace(duel={**helped.duel, "tunings": tunings}), tmp_path)
     assert kept.looks == [[8, 3], [10, 3]]
-    assert "added after 1 look" in kept.budget
+    assert "added after 1 verdict." in kept.budget
 
 
 @pytest.mark.parametrize("file", [FILE, *TABLES])

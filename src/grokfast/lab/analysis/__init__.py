@@ -1,1 +1,1 @@
-"""What is behind the curves: filters and gradients in frequency, weights in space. Nothing here trains."""
+"""Single runs in depth: filters and gradients in frequency, weights in space. Nothing here trains a task."""

@@ -20,7 +20,7 @@ class _Response(NamedTuple):
     slow: NDArray[Any]  # (points,): |H|, with lamb
     total: NDArray[Any]  # (points,): |1 + H|, or |H| again for a slow-only filter
     impulse: NDArray[Any]  # (steps,): h(t), with lamb
-    cutoff: float | None  # cycles per step, where |H| has fallen by 3 dB; None if it never does
+    cutoff: float | None  # cycles per step at which |H| has fallen by 3 dB; None if it never does
 
 
 @functools.lru_cache(maxsize=64)  # a page asks for it twice
@@ -48,17 +48,17 @@ def impulse_response(filter: grokfast.Filter, steps: int) -> NDArray[Any]:
     grads[start] = 1.0
     state, answer = filter.new_state(grads[0]), np.zeros(start + steps)
     for count, grad in enumerate(grads):
-        # Not `update`, of which `slow_only` and `compile` would have to be undone.
+        # Not `update`, because `slow_only` and `compile` change it.
         slow = filter.advance([grad], [state], count)
         answer[count] = 0.0 if slow is None else filter.lamb * slow.scale * slow.tensors[0].item()
     return answer[start:]
 
 
 def silence(filter: grokfast.Filter) -> int:
-    """How many zero gradients make the beginning of a filter like any other time.
+    """How many zero gradients a filter needs before it is time-invariant.
 
     The first gradient seeds the state of some filters, and a window changes nothing, or has another scale, until it is
-    full. After as many zeros as the longest section has coefficients all are time-invariant and at rest.
+    full. As many zeros as the longest section has coefficients are enough.
     """
     return max(len(b) for b, _ in filter.sections())
 
@@ -66,6 +66,6 @@ def silence(filter: grokfast.Filter) -> int:
 def ring_out(filter: grokfast.Filter, *, pole: float = 0.0, level: float = 1e-12) -> int:
     """Steps until the answer to an impulse has fallen to `level`, through a further pole such as a momentum's."""
     radius = max([pole, *(abs(root) for _, a in filter.sections() for root in np.roots(a))])
-    # Poles that lie together decay as a polynomial times an exponential: hence twice as long.
+    # Equal poles decay as a polynomial times an exponential, so we take twice as long.
     decay = 2 * math.log(level) / math.log(radius) if radius > 0 else 0.0
     return silence(filter) + math.ceil(decay)

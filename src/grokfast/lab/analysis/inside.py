@@ -1,4 +1,4 @@
-"""A run of modular arithmetic looked at from inside, snapshot by snapshot; kept as inside.json in its directory."""
+"""Measure the inside of a network of modular arithmetic at each snapshot; kept as inside.json in the run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST = 24  # snapshots that are looked at
 
 @dataclass(frozen=True)
 class Moment:
-    """What is inside a network after some steps; losses are means over pairs of symbols that have a place."""
+    """The inside of a network after some steps; losses are means over pairs of symbols that are on the circle."""
 
     step: int
     train_loss: float
@@ -43,7 +43,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Inside:
-    """All that was looked at of one run; key frequencies are the strongest of its last embedding."""
+    """All snapshots of one run; key frequencies are the strongest of its last embedding."""
 
     symbols: list[int]
     key: list[int]
@@ -51,9 +51,9 @@ class Inside:
 
 
 def look_inside(run: Run) -> Inside:
-    """What is inside the network at each snapshot of a run.
+    """Measure the inside of the network at each snapshot of a run.
 
-    RunError if the run kept no snapshots, ValueError for an operation without such a view.
+    RunError if the run kept no snapshots, ValueError if its operation has no circle.
 
     Examples:
         >>> import tempfile
@@ -65,7 +65,7 @@ def look_inside(run: Run) -> Inside:
     """
     config = task_of(run.settings) if run.task == "modmul" else None
     if not isinstance(config, ModularConfig):
-        raise RunError(f"a look inside needs a run of modmul, got one of {run.task}")
+        raise RunError(f"grokfast inside needs a run of modmul, got one of {run.task}")
     circle = circle_of(config.operation, config.p)
     task = ModularTask(dataclasses.replace(config, compile=False), seed=run.seed)
     kept = chosen(list(load_snapshots(run)))
@@ -117,7 +117,7 @@ def save_inside(run: Run, found: Inside) -> None:
 
 
 def read_inside(run: Run) -> Inside | None:
-    """What `grokfast inside` found; None if it was not called, or its file is damaged."""
+    """The result of `grokfast inside`; None if it was not called, or its file is damaged."""
     try:
         values: dict[str, Any] = read_json(run.path / FILE)
         found = Inside(values["symbols"], values["key"], [Moment(**moment) for moment in values["moments"]])

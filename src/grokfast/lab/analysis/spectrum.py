@@ -18,7 +18,7 @@ from grokfast.lab.runs.metrics import Kind
 from grokfast.lab.runs.recording import Sampled, has_gradients, load_gradients
 from grokfast.lab.settings import filter_of
 
-SHORTEST = 16  # steps; fewer have no spectrum to speak of
+SHORTEST = 16  # steps; fewer have no useful spectrum
 SEGMENT = 1024  # steps; shorter ones do not reach below the cutoff of the paper's filters
 
 
@@ -45,9 +45,9 @@ def power_density(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Welch's power spectral density of many signals over frequency: the mean, each divided by its own power.
 
-    Gradients of one layer may be a thousand times those of another: so each scalar counts the same, however large.
-    Scalars that never change do not count. Each segment loses its mean, and the density at 0 with it: what is slower
-    than 1 / `segment` is not seen. A short run gets shorter segments, so that there are three to average.
+    Gradients of one layer may be a thousand times those of another, so each scalar has the same weight. Scalars that
+    never change do not count. The mean of each segment is removed, so frequencies below 1 / `segment` are lost. A short
+    run gets shorter segments, so that there are three to average.
 
     Args:
         signals: (steps, scalars), of 16 steps or more; may be mapped from a file, it is read a segment at a time.
@@ -72,7 +72,7 @@ def power_density(
 def welch(signals: NDArray[Any], segment: int) -> NDArray[Any]:
     """The density of each signal without that at 0, (bins, scalars), as scipy.signal.welch has it.
 
-    Segment by segment: a recorded run lies on disk step after step, so one pass reads it in order, whatever its length.
+    Segment by segment: a recorded run is on disk step by step, so one pass reads it in order.
     """
     starts = range(0, len(signals) - segment + 1, segment - segment // 2)
     total = np.zeros((segment // 2, signals.shape[1]))
@@ -106,9 +106,9 @@ def fit_segment(steps: int, segment: int) -> int:
 def filtered_spectra(run: Run, *, segment: int = SEGMENT) -> dict[str, _Phase]:
     """The gradients a run recorded, before and after the filter: of the `"whole run"` and of its two phases.
 
-    The phases are `"before grokking"` and `"after grokking"`. Where there is too little after it, because the run
-    stopped there or never came so far, they are `"memorisation"` and `"generalisation"`: until the training data was
-    learnt, and since. Where there is too little of these as well, there is the whole run alone.
+    The phases are `"before grokking"` and `"after grokking"`. If the run has too few steps after grokking, they are
+    `"memorisation"` (until the training data is learnt) and `"generalisation"`. If these are too short as well, the
+    whole run is the only one.
     """
     if (table := read_spectra(run)) is not None:
         return {name: read_phase(values) for name, values in table["phases"].items()}
@@ -141,11 +141,11 @@ def phase(sampled: Sampled, start: int, stop: int, segment: int) -> _Phase:
 
 
 def measured_gain(run: Run, *, segment: int = SEGMENT) -> _Gain:
-    """The power after the filter over that before, beside |1 + H|^2; both 1 for a run without a filter.
+    """The power after the filter divided by that before, and |1 + H|^2; both are 1 for a run without a filter.
 
-    At the lowest frequencies, and near zeros of the filter, it is measured too high: power of neighbouring frequencies
-    leaks in, and gradients shrink over training, so that the filter still holds what larger ones left. Longer segments
-    move these bins down.
+    At the lowest frequencies, and near zeros of the filter, the measured value is too high: power leaks in from
+    neighbouring frequencies, and gradients shrink over training, so the filter still contains earlier, larger ones.
+    Longer segments move these bins down.
     """
     if (table := read_spectra(run)) is not None:
         return _Gain(*(np.array(table["gain"][name]) for name in _Gain._fields))
@@ -160,11 +160,11 @@ def measured_gain(run: Run, *, segment: int = SEGMENT) -> _Gain:
 
 
 def settled(sampled: Sampled, filter: grokfast.Filter) -> int:
-    """How many steps to leave out: those the filter did not change, and the long echo of those that seeded it.
+    """How many steps to leave out: those before the filter starts, and those in which its first gradient has an effect.
 
-    A first gradient that seeds an average counts as if it had always been there, and the first ones are often large.
-    A run of modmul (EMA of 0.98, segments of 1,024) gave a gain of 12.5 in its first bin with them and 9.4 without;
-    theory says 8.3. Of a short run no more than a quarter is left out.
+    The first gradient seeds an average, and it is often large. A run of modmul (EMA of 0.98, segments of 1,024) gave a
+    gain of 12.5 in its first bin with these steps and 9.4 without; theory says 8.3. At most a quarter of a run is left
+    out.
     """
     rows = enumerate(zip(sampled.before, sampled.after, strict=True))
     first = next((step for step, (before, after) in rows if (before != after).any()), 0)
@@ -175,7 +175,7 @@ def settled(sampled: Sampled, filter: grokfast.Filter) -> int:
 
 
 def spectrum_table(run: Run) -> dict[str, Any]:
-    """The table that evidence keeps of the gradients of a run: the spectra of its phases and the measured gain."""
+    """The table that results/ keeps of the gradients of a run: the spectra of its phases and the measured gain."""
     gain = {name: few_digits(values) for name, values in measured_gain(run)._asdict().items()}
     return {"phases": {name: plain_phase(found) for name, found in filtered_spectra(run).items()}, "gain": gain}
 
@@ -190,7 +190,7 @@ def read_spectra(run: Run) -> dict[str, Any] | None:
 
 
 def has_spectra(run: Run) -> bool:
-    """Whether a run has recorded gradients, or the evidence their spectra."""
+    """Whether a run has recorded gradients, or a table of their spectra."""
     return has_gradients(run) or run.tables.get("spectra") is not None
 
 
@@ -206,9 +206,9 @@ def read_phase(values: dict[str, Any]) -> _Phase:
 def update_gain(filter: grokfast.Filter, *, steps: int = 1000, momentum: float = 0.9, **options: Any) -> _Gain:
     """The theorem of appendix A in numbers: filtered gradients give SGD the updates that filtering these would give.
 
-    White noise is fed to torch.optim.SGD with and without the filter. It comes out of silence and goes into silence
-    until all has rung out: then the ratio of the Fourier transforms of the updates is 1 + H(w) without windows or
-    averages, up to rounding. It is the least-squares one over eight scalars, to avoid dividing by near-zero bins.
+    torch.optim.SGD gets white noise with and without the filter, with zeros before and after it until the response has
+    decayed. Then the ratio of the Fourier transforms of the updates is 1 + H(w) up to rounding, without windows or
+    averages. It is a least-squares ratio over eight scalars, to avoid dividing by near-zero bins.
     `options` are further ones of SGD.
     """
     ends = silence(filter), ring_out(filter, pole=momentum)

@@ -22,10 +22,10 @@ from grokfast.lab.runs.recording import OVERFIT_STEP
 
 
 class Distances(NamedTuple):
-    """How far the three states of a run lie apart, as l2 norms over all parameters.
+    """Distances between the three states of a run, as l2 norms over all parameters.
 
-    `generalised` says whether the run has reached its level by C. If not, it has no state C, and `bc` and `ac` only say
-    how far it has come.
+    `generalised` says whether the run has reached its level by C. If not, it has no state C, and `bc` and `ac` are
+    distances to its last snapshot.
     """
 
     ab: float
@@ -52,7 +52,7 @@ class Trajectory(NamedTuple):
 
 
 def distances(run: Run, known: Products) -> Distances:
-    """How far the states A, B and C of a run lie apart, from the products of this run and maybe others."""
+    """Distances between the states A, B and C of a run, from the products of this run and maybe others."""
     found = known.of(run)
     steps, inner = found.steps[0], found.inner
     b, c = state_b(steps), len(steps) - 1
@@ -101,7 +101,7 @@ def project(known: Products, base: Run | None = None) -> list[Trajectory]:
 
 # Many runs ------------------------------------------------------------------------------------------------------------
 #
-# From the weights themselves or from the tables of recorded evidence. Runs of one model and one seed begin at the same
+# From the weights themselves or from the tables in results/. Runs of one model and one seed begin at the same
 # weights and are drawn on the same axes: the principal axes of the run without a filter, as in the paper, else of all.
 
 
@@ -128,7 +128,7 @@ def paths_by_seed(runs: Sequence[Run], weights: Sequence[Products]) -> list[list
 
 
 def known_distances(runs: Sequence[Run], weights: Sequence[Products]) -> list[tuple[Run, Distances]]:
-    """How far the states of each run lie apart, where there are `weights` of it or a table."""
+    """Distances between the states of each run that has `weights` or a table."""
     found = [(run, distances(run, known)) for known in weights for run in known.runs]
     tables = [(run, run.tables.get("weights")) for run in runs if not has_weights(run)]
     return found + [(run, read_distances(run, table)) for run, table in tables if table is not None]
@@ -142,7 +142,7 @@ def read_distances(run: Run, table: dict[str, Any]) -> Distances:
 
 
 def weight_table(run: Run, base: Run | None) -> dict[str, Any]:
-    """The table that evidence keeps of the weights of a run: its path on the axes of `base`, distances of its states.
+    """The table that results/ keeps of the weights of a run: its path on the axes of `base`, distances of its states.
 
     AB and AC are the distances at the steps of B and C from the initial weights: entries of `moved`.
     """

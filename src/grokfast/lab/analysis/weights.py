@@ -44,7 +44,7 @@ def flatten_weights(weights: dict[str, Tensor]) -> NDArray[np.float64]:
 
 
 def load_vectors(run: Run) -> Iterator[tuple[int, NDArray[np.float64]]]:
-    """The weights a run kept, one vector after another, the initial ones first; RunError where one is not finite."""
+    """The weights a run kept, one vector after another, the initial ones first; RunError if one is not finite."""
     for i, (step, weights) in enumerate(load_snapshots(run)):
         if i == 0 and step != 0:
             raise RunError(f"{run.name} must have kept its initial weights, the first are those of step {step:,}")
@@ -55,7 +55,7 @@ def load_vectors(run: Run) -> Iterator[tuple[int, NDArray[np.float64]]]:
 
 
 def group(run: Run) -> tuple[str, int]:
-    """What runs share that begin at the same weights: the task with its settings, which come first, and the seed."""
+    """The key of runs that begin at the same weights: the task with its settings, and the seed."""
     names = list(run.settings)
     return repr([run.settings[name] for name in names[: names.index("filter")]]), run.seed
 

@@ -1,4 +1,4 @@
-"""One file per command, each with `add(parser)` and `run(args)`. The only room that prints.
+"""One file per command, each with `add(parser)` and `run(args)`. Only these files print.
 
-Only the command that was asked for is imported. `cli`, `common`, `runs` and `show` import no torch.
+Only the requested command is imported. `cli`, `common` and `runs` do not import torch.
 """

@@ -22,18 +22,18 @@ COMMANDS = {
     "playground": "write a page in which two networks race in your browser, with and without the filter",
     "train": "train one run of a task, or continue it",
     "sweep": "train many settings of a task, by grid or by search",
-    "duel": "tune several optimizers and filters alike, then say which is better",
+    "duel": "tune several optimizers and filters alike and compare them",
     "runs": "list all runs, show one, or compare several",
     "report": "write a page about runs, and their figures",
     "inside": "show what a network has learnt of modular arithmetic, frequency by frequency",
     "response": "show what a filter does to each frequency of the gradients",
     "reproduce": "run the experiments of the paper's figures and tables",
 }
-EXPECTED = (RunError, ValueError, TypeError, OSError, NotImplementedError)  # mistakes of the user, not ours
+EXPECTED = (RunError, ValueError, TypeError, OSError, NotImplementedError)  # mistakes of the user: one line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; a mistake of the user gives one line on stderr and a non-zero exit code."""
+    """Run one command; a mistake of the user prints one line on stderr and returns a non-zero exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     traceback = "--traceback" in words
     try:
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         complain(f"error: {one_line(error)}")
         if place is not None:
-            print(f"    {place[1]}\n(--traceback shows the whole way to it)", file=sys.stderr)
+            print(f"    {place[1]}\n(--traceback shows the whole traceback)", file=sys.stderr)
         return 1
 
 
@@ -68,7 +68,7 @@ def first_word(words: list[str]) -> str | None:
 
 
 def refuse(message: str) -> int:
-    """Say in one line what cannot be read on the command line; gives argparse's exit code."""
+    """Print one line about a command line that cannot be read; returns argparse's exit code."""
     complain(f"error: {message}")
     return 2
 
@@ -103,10 +103,10 @@ def build_parser(words: list[str]) -> argparse.ArgumentParser:
 
 
 def import_command(name: str) -> ModuleType:
-    """The module of a command; what it imports stays until the end, so the garbage collector need not search it.
+    """Import the module of a command without the garbage collector.
 
-    Torch alone is hundreds of thousands of objects: without this they are searched while they are made, and once more
-    at the exit, which is a third of the time of a short command.
+    Torch alone makes hundreds of thousands of objects. The collector would search them during the import and again at
+    the exit, which takes a third of the time of a short command.
     """
     if name in sys.modules or not gc.isenabled():
         return importlib.import_module(name)

@@ -1,4 +1,4 @@
-"""Shared by several commands: flags, which runs are meant, and how to print. It imports no torch."""
+"""Shared by several commands: flags, selection of runs, printing. It does not import torch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def add_runs_dir(parser: argparse.ArgumentParser, default: Path | str = RUNS) ->
 
 
 def read_folder(text: str) -> Path:
-    """A directory that is there or can be made."""
+    """A directory that exists or can be made."""
     if not text or (Path(text).exists() and not Path(text).is_dir()):
         raise argparse.ArgumentTypeError(f"must be a directory, got {'the file ' + text if text else repr(text)}")
     return Path(text)
@@ -38,7 +38,7 @@ def read_folder(text: str) -> Path:
 def add_out(
     parser: argparse.ArgumentParser, default: str, help: str, metavar: str = "FILE", endings: Sequence[str] = ()
 ) -> None:
-    """Add -o. What cannot be written, or ends with something else, is refused while the command line is read."""
+    """Add -o. A path that cannot be written, or has another ending, is refused while the command line is read."""
 
     def read(text: str) -> Path:
         if metavar == "DIR":
@@ -54,7 +54,7 @@ def add_out(
 
 
 def check_out(text: str | Path, *endings: str) -> Path:
-    """A file that can be written; ValueError if it is another thing. Only its directory is tried, nothing is made."""
+    """A path of a file that can be written; ValueError otherwise. Only its directory is tested."""
     path = Path(text)
     if not str(text) or (path.exists() and not path.is_file()):
         kind = "the directory " if path.is_dir() else "the special file "
@@ -75,7 +75,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def add_level(parser: argparse.ArgumentParser) -> None:
-    help = "judge all runs at this level (default: each run at its own)"
+    help = "target accuracy (qm9: loss) by which all runs are judged (default: each run's own)"
     parser.add_argument("--level", type=float, metavar="X", help=help)
 
 
@@ -108,7 +108,7 @@ def drop_unreadable(runs: Sequence[Run]) -> tuple[list[Run], int]:
 
 
 def at(runs_dir: Path) -> list[str]:
-    """The words that say where the runs are, if that is not the usual place."""
+    """The flag for the directory of the runs, if it is not the default."""
     return [] if runs_dir == RUNS else ["--runs-dir", str(runs_dir)]
 
 
@@ -131,17 +131,6 @@ def resume_command(run: Run, runs_dir: Path) -> str:
 
 def complain(message: str) -> None:
     print(f"grokfast: {message}", file=sys.stderr)
-
-
-def duration(seconds: float) -> str:
-    """A time to plan a day by.
-
-    >>> [duration(seconds) for seconds in (8, 100, 5000, 30000)]
-    ['8 s', '2 min', '83 min', '8.3 h']
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def cell(value: Any) -> str:

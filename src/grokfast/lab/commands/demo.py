@@ -18,7 +18,9 @@ HEADINGS = ("run", "steps to 95%", "between evaluations", "paper")
 
 def add(parser: argparse.ArgumentParser) -> None:
     add_runs_dir(parser, "demo/runs")
-    add_out(parser, "demo/index.html", "the page; a picture and the playground are put beside it", endings=(".html",))
+    add_out(
+        parser, "demo/index.html", "the page; its folder also gets a picture and the playground", endings=(".html",)
+    )
     parser.add_argument("--quick", action="store_true", help="train a few steps only, to see that it works")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 

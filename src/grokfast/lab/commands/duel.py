@@ -1,4 +1,4 @@
-"""`grokfast duel TASK ARM ARM ...`: tune each arm alike, run its best settings on fresh seeds, say which is better."""
+"""`grokfast duel TASK ARM ARM ...`: tune each arm alike, run its best settings on fresh seeds, compare."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SIZES = {  # flags with a number: default, help
     "trials": (15, "settings that each tuning tries"),
     "seeds": (5, "fresh seeds of each tuning"),
     "tuning_seeds": (1, "seeds of each trial"),
-    "at_once": (1, "trials of one tuning that do not wait for each other"),
+    "at_once": (1, "simultaneous trials of one tuning"),
 }
 
 
@@ -46,7 +46,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     for name, (default, words) in SIZES.items():
         flag, help = f"--{name.replace('_', '-')}", f"{words} (default: {default})"
         group.add_argument(flag, type=int, default=default, metavar="N", help=help)
-    help = "held: steps until the level is reached and held; first: until it is reached; accuracy, loss or best_loss: "
+    help = "held: steps until the target is reached and held; first: until it is reached; accuracy, loss or best_loss: "
     help += "at a fixed budget (default: held)"
     group.add_argument("--objective", default="held", metavar="NAME", help=help)
     add_ranges(group)
@@ -101,7 +101,7 @@ def show_outcome(outcome: Outcome, folder: Path, args: argparse.Namespace) -> in
 
 
 def more_command(outcome: Outcome, args: argparse.Namespace) -> str | None:
-    """The command that adds the tunings, or seeds, that would probably decide what is open."""
+    """The command that adds as many tunings, or seeds, as would probably decide the undecided verdicts."""
     wanted: list[Any] = [row["more"] for row in outcome.verdicts if row["by"] == outcome.duel["objective"]]
     if not any(wanted):
         return None
@@ -109,5 +109,5 @@ def more_command(outcome: Outcome, args: argparse.Namespace) -> str | None:
     count, more = outcome.duel[name], max(filter(None, wanted))
     words = [word for i, word in enumerate(args.words) if f"--{name}" not in args.words[max(0, i - 1) : i + 1]]
     command = shlex.join(["grokfast", *words, f"--{name}", str(count + more)])
-    note = "the interval does not know that you looked before"
-    return f"about {more} more {name} would decide what is open ({note}): {command}"
+    note = "the interval will be too narrow, because you have looked already"
+    return f"about {more} more {name} would probably decide ({note}): {command}"

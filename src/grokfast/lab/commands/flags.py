@@ -23,7 +23,7 @@ from grokfast.lab.values import parser_options, plain
 NUMBER = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")  # argparse would take -1e-5 for a flag
 PREFIX = "setting "  # of settings among parsed arguments, which have names such as `run` too
 WITHOUT = "none"  # the word for no filter
-# What people change first; the help shows the others after `--help all`.
+# The usual flags; the help shows the others after `--help all`.
 FIRST = ("filter", "alpha", "lamb", "window_size", "optimizer", "lr", "weight_decay", "seed", "steps", "until")
 
 
@@ -158,7 +158,7 @@ def settings_from(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def default_texts(task: str, table: Mapping[str, Setting], filter_names: Iterable[str]) -> dict[str, str]:
-    """The values that a task resolves to if nothing is given, as text."""
+    """The defaults of a task, as text."""
     try:
         usual, defaults = resolve(task), usual_of(find_task(task)())
     except TypeError:  # a task of the user's own with a field that must be given

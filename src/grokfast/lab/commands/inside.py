@@ -1,4 +1,4 @@
-"""`grokfast inside RUN`: what a network has learnt, frequency by frequency, from its snapshots."""
+"""`grokfast inside RUN`: measure each frequency in the network at each snapshot."""
 
 from __future__ import annotations
 

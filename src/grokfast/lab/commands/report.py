@@ -19,7 +19,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_chosen_runs(parser)
     add_level(parser)
     add_out(parser, "report.html", "the page", endings=(".html",))
-    help = "write every figure to a file of its own in this directory, for papers, instead of the page"
+    help = "write each figure to a file in this directory, for papers, instead of the page"
     parser.add_argument("--figures", type=read_folder, metavar="DIR", help=help)
     parser.add_argument("--format", choices=("png", "svg", "pdf"), help="of the figures (default: png)")
 

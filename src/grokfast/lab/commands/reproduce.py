@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from grokfast.lab.commands.common import add_out, add_runs_dir, complain, duration, make_table, show
+from grokfast.lab.commands.common import add_out, add_runs_dir, complain, make_table, show
 from grokfast.lab.commands.runs import result_line
 from grokfast.lab.commands.terminal import train_next
 from grokfast.lab.own_code import one_line
@@ -30,6 +30,7 @@ from grokfast.lab.paper import (
     settings_of_experiment,
 )
 from grokfast.lab.runs.directory import Run, RunError, load_runs
+from grokfast.lab.search.search import time_text
 from grokfast.lab.settings import Settings, experiment_of, filter_of, name_of, resolve, task_of
 from grokfast.lab.tasks.data import DataError, data_directory
 from grokfast.lab.training.run import make_task
@@ -88,7 +89,7 @@ def plan_runs(args: argparse.Namespace) -> tuple[list[Settings], Path]:
     if args.quick and args.budget is None:
         found = [{**settings, "steps": task_of(settings).quick_steps} for settings in found]
     if args.quick and args.data_dir is None:
-        named = str(data_directory(None)[0])  # a quick look does not download: never into a directory that is named
+        named = str(data_directory(None)[0])  # --quick never downloads into a directory of the user
         found = [s if s["task"] == "qm9" else {**s, "data_dir": named} for s in found]  # qm9 comes as a package
     return distinct(found), args.runs_dir / "quick" if args.quick else args.runs_dir
 
@@ -102,7 +103,7 @@ def run_of(settings: Settings, folder: Path) -> Run:
 
 
 def missing_data(planned: Iterable[Settings]) -> dict[str, Exception]:
-    """The tasks whose data cannot be read, and why: better to know at once than in the middle of the night."""
+    """The tasks whose data cannot be read, with the reason; tested before the first run."""
     found: dict[str, Exception] = {}
     for task, settings in {settings["task"]: settings for settings in planned}.items():
         try:
@@ -113,10 +114,10 @@ def missing_data(planned: Iterable[Settings]) -> dict[str, Exception]:
 
 
 def summary(names: list[str], planned: list[Settings], left: list[Settings], folder: Path) -> str:
-    """What is going to happen, in one line."""
+    """The plan in one line."""
     if not planned:
         return f"{', '.join(names)}: nothing to train"
-    rest = f", the rest takes about {duration(seconds_left(left, folder))}" if left else ""
+    rest = f", the rest takes about {time_text(seconds_left(left, folder))}" if left else ""
     done = len(planned) - len(left)
     return f"{', '.join(names)}: {len(planned)} runs in {folder}, {done} complete already{rest}"
 
@@ -128,7 +129,7 @@ def listing(folder: Path) -> Table:
     for e in (*EXPERIMENTS, Experiment(ALL, "all of these, equal runs once", "", ()), *ours()):
         planned = distinct(s for one in find_experiments([e.name]) for s in settings_of_experiment(one))
         seconds = sum(expected_seconds(settings, speed) for settings in planned)
-        rows.append([e.name, e.where, e.title, str(len(planned)), duration(seconds) if planned else "none"])
+        rows.append([e.name, e.where, e.title, str(len(planned)), time_text(seconds) if planned else "none"])
     return make_table(
         ("name", "in the paper", "experiment", "runs", "time"), rows, right=("runs", "time"), whole=("name",)
     )
@@ -183,16 +184,16 @@ def train_all(args: argparse.Namespace, planned: list[Settings], folder: Path) -
     for index, settings in enumerate(planned):
         name = name_of(settings)
         label = f"[{index + 1} of {len(planned)}] {name}"
-        tell(args, f"{label}, about {duration(seconds_left(planned[index:], folder))} until all is done")
+        tell(args, f"{label}, about {time_text(seconds_left(planned[index:], folder))} until all is done")
         try:
             tell(args, result_line(train_next(settings, folder, label, args)))
-        except Exception as error:  # whatever it is: the runs after it may take all night and do not depend on it
+        except Exception as error:  # any error: the other runs do not depend on this one
             failed[name] = error
     return failed
 
 
 def results(names: list[str], runs: list[Run], out: Path) -> Iterator[Table | str]:
-    """What to show of experiments: their arms beside the paper's numbers; a page about them is written."""
+    """Tables of experiments with the paper's numbers; writes a page about their runs."""
     # Slow to import, and not needed for a list.
     from grokfast.lab.commands.response import response_table
     from grokfast.lab.report import write_report

@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def response_table(filter: grokfast.Filter) -> Table:
-    """How much of an oscillation of the gradient reaches the optimizer, by its period in steps."""
+    """The gain for an oscillation of the gradient, by its period in steps."""
     w = [0.0, *(2 * math.pi / period for period in PERIODS)]
     total, slow = (filter.frequency_response(w, of=of).abs().tolist() for of in ("1+h", "h"))
     cutoff = filter.cutoff_frequency()

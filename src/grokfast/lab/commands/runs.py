@@ -79,14 +79,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def sort_key(row: dict[str, Any], name: str) -> tuple[int, Any]:
-    """Numbers by size and words by letters; then levels that were not reached; last what is not known yet."""
+    """Numbers by size and words by letters, then levels that were not reached, then missing values."""
     if row[name] is not None:
         return 0, row[name]
     return (1, row.get(f"{name}_after", 0)) if row["status"] in ("complete", "diverged") else (2, 0)
 
 
 def crossing_text(row: dict[str, Any], kind: str) -> str:
-    """A crossing with its interval, or how long there was none.
+    """A crossing with its interval, or the last step without one.
 
     >>> rows = {"first": 910, "first_after": 900}, {"first": None, "first_after": 50}
     >>> [crossing_text(row, "first") for row in rows]

@@ -48,7 +48,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     task = add_task(parser)
     if task is None:
         return
-    group = parser.add_argument_group("What to vary, and what to optimise")
+    group = parser.add_argument_group("Settings to vary, and objective")
     add_ranges(group)
     group.add_argument("--preset", choices=PRESETS, help="the paper's values as grids")
     group.add_argument("--search", choices=METHODS, default="grid", help="default: grid")
@@ -57,8 +57,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--seeds", type=int, default=1, metavar="N", help=help)
     help = f"one of {', '.join(OBJECTIVES)}, or the last value of a number that --measures records (default: held)"
     group.add_argument("--objective", default="held", metavar="NAME", help=help)
-    group.add_argument("--prune", action="store_true", help="give up runs that fall behind the median of complete ones")
-    help = f"trials of a search that do not wait for each other; part of the sweep (default: {AT_ONCE})"
+    group.add_argument("--prune", action="store_true", help="stop runs that are worse than the median of complete ones")
+    help = f"simultaneous trials of a search; changes its result (default: {AT_ONCE})"
     group.add_argument("--at-once", type=int, default=AT_ONCE, metavar="N", help=help)
     help = "directory of the sweep (default: sweeps/...)"
     group.add_argument("--sweep-dir", type=read_folder, metavar="DIR", help=help)
@@ -75,7 +75,7 @@ def add_ranges(group: argparse._ArgumentGroup) -> None:
 
 
 def add_engine_flags(parser: argparse.ArgumentParser) -> None:
-    """How to carry it out; these may differ each time the command is repeated."""
+    """Flags that do not change the result: they may differ when the command is repeated."""
     group = parser.add_argument_group("Engine and output")
     group.add_argument("--workers", type=int, metavar="N", help="number of runs at once (default: cores / threads)")
     group.add_argument("--engine", choices=ENGINES, default="local", help="this machine, or a Ray cluster")
@@ -116,7 +116,7 @@ def sweep_from(args: argparse.Namespace) -> Sweep:
 
 
 def preset_of(name: str) -> tuple[str | None, list[Dimension]]:
-    """The filter that a preset is about, and the paper's lists."""
+    """The filter of a preset, and the paper's values."""
     from grokfast.lab import paper
 
     gains = {"ema": paper.GAINS_OF_EMA, "ma": paper.GAINS_OF_MA}
@@ -131,7 +131,7 @@ def preset_of(name: str) -> tuple[str | None, list[Dimension]]:
 
 
 def engine_of(args: argparse.Namespace) -> dict[str, Any]:
-    """What the flags say about who trains."""
+    """The flags about workers and engine."""
     words = ["grokfast", *args.words]
     return {
         "workers": args.workers,
@@ -182,7 +182,7 @@ def show_ranking(search: Search, folder: Path, args: argparse.Namespace) -> int:
 
 
 def heading(sweep: Sweep, settings: dict[str, Any]) -> str:
-    """What settings are ranked by."""
+    """The objective in words."""
     varied = any(each.name in ("until", "loss") for each in sweep.dimensions)
     level = settings["level"] if settings["until"] is None else settings["until"]
     words = "its level" if varied else f"validation {settings['measure']} {level:g}"
@@ -190,7 +190,7 @@ def heading(sweep: Sweep, settings: dict[str, Any]) -> str:
 
 
 def nearest_text(search: Search) -> str:
-    """Which run came nearest if no setting reached its level."""
+    """The run that came closest if no setting reached its level."""
     runs = [run for trial in search.trials for run, _ in trial.results() if run.rows]
     if search.sweep.objective not in LEVEL or not runs:
         return "no setting has a median that is known"
@@ -200,7 +200,7 @@ def nearest_text(search: Search) -> str:
     ]
     value, step, run = min(found, key=lambda each: each[:2])
     words = f"validation {run.measure} {sign * value:.4g} at step {step:,}"
-    return f"no setting got to {run.level:g}; the nearest had {words}: {command_line(run.settings)}"
+    return f"no setting reached {run.level:g}; the closest had {words}: {command_line(run.settings)}"
 
 
 def value_at(run: Any, row: Any) -> float | None:

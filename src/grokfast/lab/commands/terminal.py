@@ -64,7 +64,7 @@ def train_next(settings: Settings, folder: Path, label: str, args: argparse.Name
 def show_progress(label: str, *, quiet: bool) -> Generator[Callable[[float, int, str, str], None]]:
     """A function that shows progress on stderr: as a bar, or as plain lines if that is not a terminal.
 
-    It takes how much is done, of how much, what the bar says, and the plain line.
+    Its arguments: the amount done, the total, the text of the bar, the plain line.
     """
     console, last = Console(stderr=True), time.monotonic()
 
@@ -90,7 +90,7 @@ def columns(width: int) -> list[ProgressColumn]:
 
 
 class _Now(ProgressColumn):
-    """What the caller says, cut where the line ends."""
+    """The caller's text, cut at the end of the line."""
 
     def __init__(self) -> None:
         super().__init__(Column(no_wrap=True, overflow="ellipsis", ratio=1))
@@ -100,9 +100,9 @@ class _Now(ProgressColumn):
 
 
 def row_text(row: Row, last: Row | None) -> str:
-    """The values a person watches, and the time of a step since the last evaluation, which leaves a compilation out.
+    """Accuracies or losses, and the time per step since the last evaluation.
 
-    What came before the first evaluation of a process is not known: its time is that of all steps of the run.
+    The first evaluation of a process gives the mean time over all steps of the run.
     """
     if row.val_accuracy is None or row.train_accuracy is None:
         values = f"train loss {row.train_loss:.4g}, val loss {row.val_loss:.4g}"
@@ -116,13 +116,13 @@ def row_text(row: Row, last: Row | None) -> str:
 
 
 def scalars(row: Row) -> dict[str, float | None]:
-    """What an evaluation measured, by name."""
+    """The numbers of an evaluation, by name."""
     return {name: value for name, value in row._asdict().items() if name not in ("step", "more")} | dict(row.more or {})
 
 
 @contextmanager
 def event_writer(folder: Path | None) -> Generator[Callable[[int, Mapping[str, float | None]], None] | None]:
-    """A function that writes values, or None without folder; ValueError with a remedy where TensorBoard is missing."""
+    """A function that writes values, or None without folder; ValueError with a remedy if TensorBoard is missing."""
     if folder is None:
         yield None
         return

@@ -1,4 +1,4 @@
-"""Pictures and pages of runs, from their directories only: nothing here trains."""
+"""Pictures and pages of runs. Nothing here trains a task."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from grokfast.lab.runs.files import write_atomically
 from grokfast.lab.search.duel import Outcome
 from grokfast.lab.tables import arms, by_task
 
-THEOREMS = 3  # filters in the picture of the theorem: each takes a second, by training; no run changes it
+THEOREMS = 3  # filters in the picture of the theorem: each takes a second of training
 
 
 def write_report(
@@ -50,9 +50,9 @@ def write_report(
 
 
 def write_demo(runs: Sequence[Run], out: Path, *, playground: str | None = None) -> tuple[Path, Path]:
-    """Write the demo's page and its picture: the story first, everything else folded away.
+    """Write the demo's page and its picture: the story first, everything else folded.
 
-    `playground` is the address of the page on which one can try it.
+    `playground` is the address of the playground's page.
     """
     story = demo_story(runs)
     values = {**report_values(by_task(runs)), "story": story, "playground": playground}

@@ -29,7 +29,7 @@ PAPER = {
     "2-stage MA, slow only": 5,
 }
 OF_FILTER = {None: 0, "ma": 1, "ema": 2}  # the colour of a filter, if none of the paper's arms has it
-FIRST_FREE = 3  # the colours before it are kept for the three arms that everything is about
+FIRST_FREE = 3  # the colours before it are kept for baseline, MA and EMA
 
 
 class _Band(NamedTuple):
@@ -80,7 +80,7 @@ def arm_lines(arm: Arm, what: str, colour: str) -> list[dict[str, Any]]:
 
 
 def faint_lines(others: Sequence[Arm], what: str) -> list[dict[str, Any]]:
-    """Many curves in grey: they show where the crowd is, and take little space."""
+    """Many curves in grey, with few points each."""
     bands = [found for arm in others if (found := band(arm, f"val_{what}", points=FAINT_POINTS)) is not None]
     name = f"{len(bands)} others"
     return [line(name, each.steps, each.middle, GREY, "faint", what="validation") for each in bands]
@@ -177,8 +177,7 @@ def assign(wanted: Mapping[str, int | None]) -> dict[str, str]:
 def band(arm: Arm, field: str, *, points: int = POINTS) -> _Band | None:
     """The curve of one field of the rows in at most `points` points; None if the runs do not have it.
 
-    A run that stopped when it had reached its level keeps its last value, as early stopping would. One that is not
-    finished has no value beyond its end.
+    A run that stopped at its level keeps its last value. An unfinished run has no value after its end.
     """
     found = [(run, *curve) for run in arm.runs if (curve := finite_points(run.rows, field)) is not None]
     if not found:

@@ -1,6 +1,6 @@
 """The demo as data: one picture of the recorded baseline beside the filters that were just trained, and its numbers.
 
-evidence.json holds what the demo shows of our recorded runs. It is written by tools/pages.py and shipped.
+evidence.json has the numbers of our recorded runs. tools/pages.py writes it, and the package contains it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SLOW = COLOURS[PAPER["Baseline"]]
 
 
 def load() -> dict[str, Any]:
-    """The recorded baseline: its curves, when it knew its examples by heart, when it generalised; medians."""
+    """The recorded baseline: its curves, its steps to memorise and to generalise; medians over seeds."""
     return json.loads(FILE.read_text(encoding="utf-8"))
 
 
@@ -33,7 +33,7 @@ def fast_arms(runs: Sequence[Run]) -> list[Arm]:
 
 
 def demo_story(runs: Sequence[Run]) -> dict[str, Any]:
-    """What the demo's template says, in numbers."""
+    """The numbers of the demo's template."""
     old, shown = load(), fast_arms(runs)
     steps = int(shown[0].steps().median.value) if shown else None
     settings = runs[0].settings
@@ -56,7 +56,7 @@ def demo_story(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def story_picture(old: dict[str, Any], shown: Sequence[Arm]) -> Picture:
-    """Accuracy over steps: by heart early, understood late, the gap between them, and how early with a filter."""
+    """Accuracy over steps: training and validation without a filter, the gap between them, validation with a filter."""
     seen, unseen = (np.array(old[name], float).T for name in ("training", "validation"))
     top = np.interp(unseen[0], *seen)
     slow = "without Grokfast"

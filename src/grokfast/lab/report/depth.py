@@ -1,4 +1,4 @@
-"""Pictures of single runs in depth: filters, gradients and weights, and what is inside a network."""
+"""Pictures of single runs in depth: filters, gradients and weights, and the inside of a network."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def few(frequency: Any, values: Any) -> tuple[Any, Any]:
 
 
 def weight_pictures(runs: Sequence[Run], weights: Sequence[Products] = ()) -> list[Picture]:
-    """The paths of the first seeds, a view for each, and how far the weights get over time."""
+    """The paths of the first seeds, a view for each, and the distance from the initial weights over time."""
     seeds = paths_by_seed(runs, weights)[:SEEDS]
     if not seeds:
         return []
@@ -161,7 +161,7 @@ def weight_pictures(runs: Sequence[Run], weights: Sequence[Products] = ()) -> li
     title = "Paths of the weights on two principal axes: ring A (initial), square B (step 500), diamond C (end)"
     return [
         Picture("trajectories", title, planes, names),
-        Picture("deviation", "How far the weights get from their initial values", [away], names),
+        Picture("deviation", "Distance of the weights from their initial values", [away], names),
     ]
 
 

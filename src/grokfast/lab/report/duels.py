@@ -16,7 +16,7 @@ BESIDE = {"as tuned": COLOURS[0], "at the same settings": COLOURS[1]}
 
 
 def duel_picture(name: str, title: str, took: Mapping[str, Sequence[Steps]], by: str = "steps") -> Picture:
-    """A stair for each arm: it rises where a run first reaches the level."""
+    """A step curve for each arm: it rises when a run first reaches the level."""
     known = [steps.value for arm in took.values() for steps in arm if math.isfinite(steps.value)]
     first, last = min(known, default=1.0) / EDGE, max(known, default=1.0) * EDGE
     colours = name_colours(list(took))
@@ -31,7 +31,7 @@ def duel_picture(name: str, title: str, took: Mapping[str, Sequence[Steps]], by:
 
 
 def overview_picture(verdicts: Sequence[tuple[str, Verdict, Verdict | None]], name: str = "duel-overview") -> Picture:
-    """All verdicts, one below the other: ratio and interval of each arm beside its reference and beside its control.
+    """All verdicts, one below the other: ratio and interval of each arm against its reference and against its control.
 
     Right of 1 the arm needs fewer steps. An interval that has no end, or ends beyond 4 times, is cut there.
     """

@@ -1,4 +1,4 @@
-"""The pages: what the templates show of runs and duels, as plain values. The words are in templates/."""
+"""The values that the page templates show of runs and duels, as plain data. The text is in templates/."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def page(template: str, title: str, values: Mapping[str, Any]) -> str:
 
 
 def showable_runs(runs: Iterable[Run]) -> tuple[list[Run], list[str]]:
-    """The runs that a page can show, and a line about each other one: it is tried alone what the page does with it."""
+    """The runs that a page can show, and a line about each other one: each run is tested alone."""
     kept, lost = readable_runs(runs)
     shown: list[Run] = []
     for run in kept:
@@ -91,7 +91,7 @@ def report_values(
 
 
 def task_values(task: str, runs: list[Run]) -> dict[str, Any]:
-    """The runs of one task: the curves, the sweeps, the numbers, what they cost, what differs between them."""
+    """The runs of one task: curves, sweeps, numbers, costs, settings that differ."""
     shown = arms(runs)
     best = min(shown, key=lambda arm: arm.steps().order, default=None)
     fewest = None
@@ -118,7 +118,7 @@ def task_values(task: str, runs: list[Run]) -> dict[str, Any]:
 
 
 def verdict_on_filters(shown: Sequence[Arm]) -> str:
-    """The best arm with a filter beside the best without one on the same problem, judged by the one rule."""
+    """The verdict on the best arm with a filter against the best without one on the same problem."""
     filtered = [arm for arm in shown if arm.settings["filter"] is not None]
     if not filtered:
         return ""
@@ -133,7 +133,7 @@ def verdict_on_filters(shown: Sequence[Arm]) -> str:
 
 
 def problem(run: Run) -> dict[str, Any]:
-    """What was to be learnt: the settings of the task, which come before the filter's."""
+    """The problem: the settings of the task, which come before the filter's."""
     names = list(run.settings)
     return {name: run.settings[name] for name in names[: names.index("filter")]}
 
@@ -161,7 +161,7 @@ def values_of(setting: Mapping[str, Any]) -> str:
 
 
 def inside_values(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """What `grokfast inside` found of these runs; nothing of those that it did not look at."""
+    """The results of `grokfast inside` for these runs, if there are any."""
     colours, known = run_colours(runs), [(run, found) for run in runs if (found := read_inside(run)) is not None]
     return [
         {

@@ -1,6 +1,6 @@
 """A picture: Vega-Lite views side by side, described once as plain JSON.
 
-The page draws a description in the browser (`for_page`); vl-convert draws a file (`write_picture`): both read the same.
+The page draws a description in the browser (`for_page`); vl-convert draws a file (`write_picture`), from the same data.
 Text and axes have the colour `currentColor`: black in a file, in a page the colour of its text, so dark pages work.
 
 The pictures themselves are made in curves, depth, sweeps, duels and demo; page.py lists them.

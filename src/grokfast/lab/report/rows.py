@@ -1,4 +1,4 @@
-"""Runs and arms as rows of text for the page: what they took, beside the paper's numbers; the headings come first."""
+"""Runs and arms as rows of text for the page, with the paper's numbers; the headings come first."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def published(paper: PaperArm | None, name: str) -> str:
 
 
 def headlines_of(task: str) -> list[Headline]:
-    """What else the tables show of a task; nothing of one that is not known here."""
+    """Further columns of a task; none if the task is not known here."""
     known = TASKS.get(task)
     return [] if known is None else [h for h in (known.headline, *known.further) if h is not None]
 
@@ -89,7 +89,7 @@ def best_text(runs: Sequence[Run], measure: Measure) -> str:
 
 
 def headline_text(runs: Sequence[Run], headline: Headline) -> str:
-    """The best value of what only this task measures, over seeds."""
+    """The best value of a measure of this task, over seeds."""
     pick = max if headline.published == "accuracy" else min
     values = ([(row.more or {}).get(headline.column) for row in run.rows] for run in runs)
     return mean_text((pick((v for v in known if v is not None), default=None) for known in values), 3)
@@ -106,7 +106,7 @@ def run_rows(runs: Sequence[Run], shown: Sequence[Arm]) -> list[list[str]]:
 
 
 def run_line(run: Run) -> dict[str, str]:
-    """The row of one run by heading; an incomplete one says so and shows what there is."""
+    """The row of one run by heading; an incomplete run says so."""
     rows, first = run.rows, run.crossing()
     last, lowest = rows[-1] if rows else None, best(rows, "loss")
     stopped_there = last is not None and run.stopped_at_level and first.step == last.step
@@ -174,7 +174,7 @@ def megabytes(run: Run, key: str) -> float | None:
 
 
 def distance_rows(runs: Sequence[Run], weights: Sequence[Products] = ()) -> list[list[str]]:
-    """How far the states A, B and C of the weights are apart, a line for each arm that kept weights (Table 2)."""
+    """Distances between the states A, B and C of the weights, a line for each arm that kept weights (Table 2)."""
     known = known_distances(runs, weights)
     by_name = {run.name: found for run, found in known}
     shown = [arm for members in by_task(run for run, _ in known).values() for arm in arms(members)]

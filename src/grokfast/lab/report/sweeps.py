@@ -1,4 +1,4 @@
-"""Many settings: which reaches the level first, how sharply the others fall off; as pictures and tables.
+"""Many settings: which one reaches the level first, and how much slower the others are; pictures and tables.
 
 A setting is judged by s, the median over seeds of its steps to the level. Between two neighbours on an axis log s is
 taken to be linear in log x.
@@ -24,7 +24,7 @@ MOST = 12  # values of an axis of a heat map; more are put into bins
 BINS = 6
 SHOWN = 10  # settings in the table
 DARK = "#6b7280"  # grey, which is in no scale of ours; white letters on it can be read
-_Tried = tuple[Mapping[str, float], list[Steps]]  # a setting by the numbers that were varied, and what its runs took
+_Tried = tuple[Mapping[str, float], list[Steps]]  # a setting by the numbers that were varied, and the steps of its runs
 
 
 class _Family(NamedTuple):
@@ -44,7 +44,7 @@ class _Family(NamedTuple):
 
     @property
     def found(self) -> bool:
-        """Whether a setting reached the level, so that one is the best."""
+        """Whether any setting reached the level."""
         return reached(self.tried[0])
 
 
@@ -84,7 +84,7 @@ def make_family(runs: Sequence[Run]) -> _Family | None:
 
 
 def varied_numbers(run: Run) -> dict[str, float]:
-    """The settings of a run that are numbers and a way to learn the same problem, not another problem."""
+    """The numbers among the settings of a run, without those that define the problem."""
     task = TASKS.get(run.task)
     fields = task.__dataclass_fields__.values() if task is not None else ()
     learning = {field.name for field in fields if field.metadata.get("learning")}
@@ -158,7 +158,7 @@ def height_of(name: str, value: float) -> float:
 
 
 def ten_percent_off(tried: Sequence[_Tried], name: str) -> tuple[float | None, float | None]:
-    """How many more steps than the best of ranked settings it takes, as a fraction, with 10% less and 10% more.
+    """The fraction of additional steps if a value of the best setting is 10% lower and 10% higher.
 
     The other numbers are those of the best. None: not measured.
     """
@@ -226,7 +226,7 @@ def described(family: _Family) -> dict[str, Any]:
 
 
 def second_text(best: _Tried, second: _Tried) -> str:
-    """The verdict on the best setting beside the second."""
+    """The verdict on the best setting against the second."""
     return sentence(verdict([best[1]], [second[1]]), values_text(best[0]), values_text(second[0]))
 
 
@@ -275,7 +275,7 @@ def pictures(family: _Family) -> list[Picture]:
 
 
 def profile(family: _Family) -> Picture:
-    """Each run as a ring, or a cross where it ended without having reached the level; a line through the medians."""
+    """Each run as a ring, or as a cross if it ended below the level; a line through the medians."""
     (name,) = family.axes
     along = sorted((one for one in family.tried if reached(one)), key=lambda one: one[0][name])
     lines = [

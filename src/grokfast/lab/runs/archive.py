@@ -1,8 +1,8 @@
-"""Complete runs as a few tables in one folder, readable with any tool: the form in which results are kept.
+"""Complete runs as a few tables in one folder, readable with any tool, such as results/.
 
     runs.csv          a row per run: name, experiment, settings, `summary.*`, `environment.*`
     curves.parquet    a row per evaluation, floats to five digits, or to all if five would move a crossing
-    weights.csv       a row per snapshot: how far the weights of a run moved, and where to on two axes
+    weights.csv       a row per snapshot: the distance from the initial weights, and the position on two axes
     spectra.parquet   spectra of recorded gradients, a row per phase and frequency
     gains.parquet     the filter's gain in power, measured and in theory, a row per frequency
     SHA256SUMS        a digest of each file; reading checks it
@@ -38,7 +38,7 @@ RUNS, CURVES, WEIGHTS, SPECTRA, GAINS, SUMS = (
 )
 DIGITS = 5  # of a float in a curve
 PARTS = ("summary", "environment")  # column groups of runs.csv besides the settings
-MORE = "more."  # columns of what only some tasks measure
+MORE = "more."  # columns of measures that only some tasks have
 PLACES = ("--runs-dir", "--data-dir", "--sweep-dir", "-o", "--out")  # flags that name a directory
 
 
@@ -196,7 +196,7 @@ def write_csv(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
 
 
 def merge_columns(lines: Iterable[Mapping[str, Any]]) -> list[str]:
-    """All columns, each after the one that it follows in its row: so the settings of filters stay in their place.
+    """All columns in the order of the rows: the settings of a filter stay after it.
 
     >>> merge_columns([{"filter": None, "lr": 1}, {"filter": "ema", "alpha": 0.9, "lr": 1}])
     ['filter', 'alpha', 'lr']
@@ -251,7 +251,7 @@ def flatten(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def curve_frame(run: Run) -> pl.DataFrame:
-    """The evaluations of a run, to as few digits as leave its crossings where they are."""
+    """The evaluations of a run, to five digits if these do not change its crossings."""
     import polars as pl
 
     few = [Row(*(shorten(value, DIGITS) for value in row)) for row in run.rows]
@@ -282,7 +282,7 @@ def phase_frames(name: str, phases: Mapping[str, Any]) -> list[pl.DataFrame]:
 
 
 def without_places(command: Any) -> Any:
-    """What was typed, without the directories of a machine.
+    """A command without the directories of a machine.
 
     >>> without_places(["grokfast", "train", "modmul", "--runs-dir", "x", "--lr", "0.01", "--data-dir=y"])
     ['grokfast', 'train', 'modmul', '--lr', '0.01']

@@ -7,7 +7,7 @@
     model.pt           the final weights
     summary.json       written last: present means complete; its digests seal the files above
 
-Looking at a run needs no torch and imports no code that the run names; only `weights` needs torch.
+Reading a run does not import torch (only `weights` does), nor any code that the run names.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ NEEDED: dict[str, tuple[type, ...]] = {  # what every reader relies on
 
 
 class RunError(Exception):
-    """A problem with a run directory that the user must know about, in one line."""
+    """A problem with a run directory, in one line for the user."""
 
 
 class Run:
@@ -102,12 +102,12 @@ class Run:
 
     @property
     def done(self) -> bool:
-        """Whether it ended by itself: it has a summary."""
+        """Whether it is complete or diverged: it has a summary."""
         return self._table is not None or (self.path / SUMMARY).exists()
 
     @property
     def status(self) -> Status:
-        """How it ended, or that it did not: another process may be training it now."""
+        """How it ended, or whether a process is training it now."""
         if self.done:
             return "diverged" if (self.summary or {})["diverged"] else "complete"
         return "running" if is_locked(self.path / "lock") else "incomplete"
@@ -145,7 +145,7 @@ class Run:
 
     @cached_property
     def environment(self) -> dict[str, Any]:
-        """What the numbers may depend on besides the settings; empty if it is missing."""
+        """Machine, versions and data, which may change the numbers; empty if it is missing."""
         path = self.path / ENVIRONMENT
         try:
             return parse_json(self._sealed(ENVIRONMENT)) if path.exists() else {}
@@ -217,7 +217,7 @@ class Run:
 
     @property
     def level(self) -> float:
-        """The level this run is judged at: where it stops, else where its task counts as generalised."""
+        """The target of this run: `until`, else that of its task."""
         if self._level is not None:
             return self._level
         until = self.settings["until"]
@@ -237,7 +237,7 @@ class Run:
         return other
 
     def crossing(self, kind: Kind = "first") -> Crossing:
-        """Where the run crosses its level, up to its last evaluation."""
+        """The crossing of the level by the run, up to its last evaluation."""
         rows = self.rows
         if self._crossings is None or self._crossings[0] != len(rows):
             hold = self.settings["hold"] or HOLD

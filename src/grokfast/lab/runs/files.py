@@ -15,7 +15,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def naming(path: Path) -> Generator[None]:
-    """Let an OSError say which file it is about: a failed write or sync does not."""
+    """Add the path to an OSError: a failed write or sync does not name it."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Rows of a run, the values it is judged by, and where they cross its level."""
+"""Rows of a run, the values it is judged by, and their crossings of its level."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def reaches(rows: Sequence[Row], level: float, measure: Measure = "accuracy") ->
 
 
 def best(rows: Sequence[Row], measure: Measure) -> _Best | None:
-    """The highest validation accuracy or the lowest validation loss; None where there is none."""
+    """The highest validation accuracy or the lowest validation loss; None if there is none."""
     pairs = zip(rows, validation(rows, measure), strict=True)
     found = [_Best(row.step, v) for row, v in pairs if v is not None and math.isfinite(v)]
     sign = 1 if measure == "loss" else -1

@@ -1,4 +1,4 @@
-"""A run directory, written so that a resume recovers everything, whenever the process was killed.
+"""Write a run directory so that a run resumes exactly, at whatever moment its process is killed.
 
 Every file but metrics.jsonl and gradients.f32 appears whole or not at all. A resume cuts these two back to its
 checkpoint. A checkpoint seals the evaluations before it: if they were changed since, an earlier one is taken.
@@ -63,7 +63,7 @@ def check_unedited(run: Run) -> None:
 
 
 def edited_settings(run: Run) -> str:
-    """What differs from the settings beside the newest checkpoint, as `lr = 0.1 (was 0.001)`."""
+    """The differences from the settings in the newest checkpoint, as `lr = 0.1 (was 0.001)`."""
     for path in sorted(run.path.glob("checkpoints/*.json"), reverse=True):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             before, now = read_json(path)["settings"], run.settings

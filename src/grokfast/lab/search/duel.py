@@ -1,9 +1,9 @@
-"""Does it help? Arms that are tuned alike, many times, and compared on fresh seeds.
+"""Duels: arms are tuned alike, several times, and compared on fresh seeds.
 
 Tuning k of every arm is a search of its own, with a sampler seed and tuning seeds of its own; the arms of one tuning
 share both. The best setting of each search is run on fresh seeds. Each arm is compared with its reference. If it adds
-something to the reference, there are two controls, whatever came out: the reference at the arm's settings, and the arm
-at the reference's settings. `stats.verdict` alone decides which of two is better.
+something to the reference, there are always two controls: the reference at the arm's settings, and the arm at the
+reference's settings. `stats.verdict` alone decides which of two is better.
 
     DIR/duel.json       what all arms share; arms, tunings and seeds may be added later
     DIR/trials.jsonl    what the searches proposed
@@ -80,7 +80,7 @@ def title_of(arm: str, settings_of: str | None) -> str:
 
 @dataclass(frozen=True)
 class Duel:
-    """What is compared, and how."""
+    """The definition of a duel."""
 
     given: Settings  # the task, and what all arms share
     arms: dict[str, Part]  # by name: what an arm fixes, with what all share, and what it tunes
@@ -115,7 +115,7 @@ class Duel:
         return [(name, other) for name in names if (other := reference_of(name, names)) is not None]
 
     def sides(self) -> list[_Which]:
-        """Everything that is run on fresh seeds: the arms as tuned, then the controls."""
+        """All that is trained on fresh seeds: the tuned arms, then the controls."""
         added = [(name, other) for name, other in self.pairs() if name.startswith(f"{other}+")]
         controls = [side for name, other in added for side in ((other, name), (name, other))]
         return [*((name, None) for name in self.arms), *controls]
@@ -127,7 +127,7 @@ class Duel:
         return self.tunings * (searched * self.trials * self.tuning_seeds + len(self.sides()) * self.seeds)
 
     def shared(self) -> dict[str, Any]:
-        """What must be the same for arms, tunings and seeds that are added later, as plain data."""
+        """The settings that arms, tunings and seeds share if they are added later, as plain data."""
         kept = ("given", "regime", "objective", "trials", "tuning_seeds", "seed", "at_once")
         typed = [dataclasses.asdict(dimension) for dimension in self.typed]
         return json.loads(json.dumps({**{name: getattr(self, name) for name in kept}, "dimensions": typed}))
@@ -154,7 +154,7 @@ def make_duel(
             raise ValueError(f"{name} must not be fixed for all arms of this duel, got {asked[name]}")
     asked = {"task": task, **asked, **REGIMES[regime][0]}
     table = settings_of(task)
-    # Without what is not the task's own: other settings may suit the optimizers of some arms only.
+    # With the settings of the task only: others may not exist for the optimizers of some arms.
     usual = resolve(**{n: v for n, v in asked.items() if n == "task" or table[n].group == "task"})
     check_objective(objective, find_task(task), measures=bool(asked.get("measures")))
     if objective in ("stable", "seconds") or (objective not in OBJECTIVES and more_is_better(objective, task)):
@@ -216,7 +216,7 @@ class Contest:
         self._jobs: dict[tuple[_Which, int, int], Job] = {}
 
     def advance(self, ask: Ask) -> bool:
-        """Ask for all runs that can be known to be needed; True once none is missing. The first tunings come first."""
+        """Ask for all runs that are known to be needed; True once none is missing. The first tunings come first."""
         whole = True
         for k in range(self.duel.tunings):
             for name in self.duel.arms:
@@ -284,7 +284,7 @@ class _Side(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a duel found, as plain rows. `print(outcome)` says it in words.
+    """The outcome of a duel, as plain rows. `print(outcome)` shows it in words.
 
     `trials`: a row for each tuning run. `runs`: a row for each run on a fresh seed. `settings`: a row for each arm or
     control and tuning. `verdicts`: a row for each pair and measure.
@@ -299,19 +299,20 @@ class Outcome(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What is compared, in a few words."""
+        """The task and its condition, in a few words."""
         regime = self.duel["regime"]
         return f"{self.duel['given']['task']} {REGIMES[regime][1] if regime in REGIMES else ''}".strip()
 
     @property
     def budget(self) -> str:
-        """How it was compared, in one or two sentences."""
+        """Measure, budget and tuning, in one or two sentences."""
         given, duel = self.duel["given"], self.duel
         goal = HEADINGS.get(duel["objective"], f"Final {duel['objective']}").format(level=given.get("until"))
         tuned = (
             f"Each arm was tuned {duel['tunings']} times with {duel['trials']} trials of {duel['tuning_seeds']} seed"
         )
-        looks = "" if len(self.looks) < 2 else f" Tunings or seeds were added after {len(self.looks) - 1} looks."
+        added = len(self.looks) - 1
+        looks = f" Tunings or seeds were added after {added} verdict{'s' * (added > 1)}." if added > 0 else ""
         return f"{goal}; runs of at most {given['steps']:,} steps. {tuned}{'s' * (duel['tuning_seeds'] > 1)}.{looks}"
 
     @property
@@ -370,7 +371,7 @@ class Outcome(NamedTuple):
 
 
 def spread_text(spread: stats.Spread) -> str:
-    """Median and range; small numbers, such as losses and seconds, have digits behind the point."""
+    """Median and range; small numbers, such as losses and seconds, have decimals."""
     if not spread.count or spread.high.value >= 1000:
         return str(spread)
     low, median, high = (
@@ -456,10 +457,10 @@ def fresh_row(side: _Which, k: int, seed: int, run: Run | str, measures: Sequenc
 
 
 def verdict_rows(duel: Duel, contest: Contest) -> list[dict[str, Any]]:
-    """Each arm beside its reference, and both beside their controls, by each measure.
+    """Each arm against its reference, and both against their controls, by each measure.
 
-    The answer has two parts: whether the arm as tuned is better than the reference as tuned, and whether that is what
-    it adds. The first control, the reference at the arm's settings, is part of the sentence about the arm.
+    The answer has two parts: is the tuned arm better than the tuned reference, and is its addition the reason? The
+    first control, the reference at the arm's settings, is part of the sentence about the arm.
     """
     found: list[dict[str, Any]] = []
     names = ("arm", "settings_of", "reference", "reference_settings_of")
@@ -493,7 +494,7 @@ def more_units(verdict: stats.Verdict) -> int | None:
     if verdict.word != "undecided" or units < least:
         return least - units if verdict.word == "undecided" else None
     if verdict.ratio is None or not 0 < verdict.low < verdict.high < math.inf:
-        return None  # longer runs would tell more
+        return None  # longer runs are needed instead
     half, away = math.log(verdict.high / verdict.low) / 2, abs(math.log(verdict.ratio))
     room = max(away, math.log(stats.MARGINS[verdict.of]) - away)
     return max(1, math.ceil(units * (POWER * half / room) ** 2) - units)
@@ -518,7 +519,7 @@ def compared(
         if by != "seconds" or is_steady(sides):
             of = by if by == "seconds" else "steps" if by in LEVEL else "loss"
             yield by, of, numbers(lambda run, by=by: judged_number(run, by))
-    if duel.objective in ("loss", "accuracy"):  # how soon the challenger has what the reference has in the end
+    if duel.objective in ("loss", "accuracy"):  # steps until the challenger reaches the final result of the reference
         level = stats.baseline_level([abs(number_of(run, duel.objective).value) for runs in sides[1] for run in runs])
         if 0 < level < math.inf:
             yield f"steps to {level:.4g}", "steps", numbers(lambda run: number_of(run.judged_at(level), "first"))
@@ -533,7 +534,7 @@ def judged_number(run: Run, measure: str) -> Steps:
 
 
 def is_steady(sides: Sequence[Sequence[Sequence[Run]]]) -> bool:
-    """Whether seconds can be judged: not if the time of a step varies within a side, as the machine did other work."""
+    """Whether seconds can be compared: not if the time per step varies within a side, because of other work."""
     for side in sides:
         paces = [run.rows[-1].seconds / run.rows[-1].step for runs in side for run in runs if run.rows]
         if not paces or min(paces) <= 0 or max(paces) / min(paces) > STEADY:
@@ -591,7 +592,7 @@ def run_duel(
     watch: Watch,
     command: list[str] | None = None,
 ) -> Outcome:
-    """Carry out what is missing of a duel and write its outcome; KeyboardInterrupt if it is stopped."""
+    """Train the missing runs of a duel and write its outcome; KeyboardInterrupt if it is stopped."""
     folder = folder or duel_folder(duel)
     begin_in(folder, DUEL, duel.shared())
     contest = contest_in(duel, folder, tell)
@@ -603,7 +604,7 @@ def run_duel(
 
 
 def duel_folder(duel: Duel) -> Path:
-    """Where a duel is, unless another folder is named."""
+    """The default directory of a duel."""
     return Path("duels") / "-".join([plain_word(duel.given["task"]), duel.regime, short_hash(duel.shared())])
 
 
@@ -617,7 +618,7 @@ def contest_in(duel: Duel, folder: Path, tell: Tell) -> Contest:
 
 
 def budget_lines(duel: Duel, workers: int) -> list[str]:
-    """What is going to happen and how long it may take."""
+    """The plan of a duel, and how long it may take."""
     searched = sum(bool(ranges) for _, ranges in duel.arms.values())
     tuned = f"{searched} arms x {duel.tunings} tunings x {duel.trials} trials x {duel.tuning_seeds} seeds"
     sides, steps = len(duel.sides()), duel.given["steps"]
@@ -627,7 +628,7 @@ def budget_lines(duel: Duel, workers: int) -> list[str]:
     return [
         f"{duel.given['task']}, regime {duel.regime}: {' '.join(duel.arms)}",
         f"{tuned if searched else 'no tuning'}, then {fresh}: {duel.total:,} runs of at most {steps:,} steps",
-        f"this may take up to {time_text(seconds)}; runs that hold their level or fall behind stop earlier",
+        f"this may take up to {time_text(seconds)}; runs that hold their target or are pruned stop earlier",
     ]
 
 
@@ -671,7 +672,7 @@ def duel(
 
     Examples:
         >>> outcome = duel("addition", ["adamw", "adamw+ema"], "my-duel")  # doctest: +SKIP
-        >>> print("\\n".join(outcome.sentences))  # trains hundreds of runs, and says what they show  # doctest: +SKIP
+        >>> print("\\n".join(outcome.sentences))  # trains hundreds of runs  # doctest: +SKIP
     """
     check_engine(engine, workers, address)
     typed = tuple(read_varied(name, value) for name, value in (vary or {}).items())

@@ -1,17 +1,17 @@
-"""One engine for sweeps, duels and `ab`: what a search proposes, which runs it gives up, and what is trained next.
+"""One engine for sweeps, duels and `ab`: propose settings, stop bad runs early, decide what is trained next.
 
 The rule of a search. Trial i sees the results of the trials up to number i - at_once, and of no others:
 
     setting(i) = TPE(sampler seed, i; settings 0 .. i-1, values 0 .. i-at_once)
-    limits(i)  = what the median of the complete runs of trials 0 .. i-at_once had reached at each step
+    limits(i)  = the median distance to the goal of the complete runs of trials 0 .. i-at_once, at each step
 
-Trial i starts once those trials have ended, and a run that falls behind its limits is given up. So what is proposed and
-what is pruned follows from the results in their order. It depends on no clock, on no number of workers and on no kill:
-whoever reads the run directories finds the same. They are the truth; an interrupted run is continued.
+Trial i starts once those trials have ended. A run that is behind its limits is stopped (pruned). So proposals and
+pruning depend only on results, in their order: timing, the number of workers and kills do not change them. The run
+directories are the only state that counts; an interrupted run is continued.
 
-trials.jsonl keeps what was proposed, so that another version of Optuna changes nothing in a search that was begun. A
-damaged end of this file is forgotten and proposed again, by the rule. Two things are outside of it: a run that failed
-with an error is left out of the search, and if it succeeds in a later session, what is proposed after it may change.
+trials.jsonl keeps the proposals, so that another version of Optuna does not change a search that was begun. If the end
+of this file is damaged, those trials are proposed again. One exception: a run that failed with an error is left out of
+the search, and if it succeeds in a later session, later proposals may change.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ LEVEL = ("held", "first", "stable", "seconds")  # those that are about reaching 
 AT_ONCE = 4  # trials of a search that do not see each other's results
 STARTUP = 10  # trials that are drawn at random before TPE begins
 ENOUGH = 4  # complete runs before another is compared with them
-GRAIN = 0.05  # smaller differences do not count: a run only guesses before it generalises
+GRAIN = 0.05  # smaller differences do not count: before a run generalises, its accuracy is noise
 BEYOND = 1e9  # seconds added for a run that never reaches its level: a fast failure must not win
 POLL = 0.5  # seconds between looks at Ctrl-C
 
@@ -65,7 +65,7 @@ METHODS = ("grid", "tpe")
 
 
 def number_of(run: Run, objective: str) -> Steps:
-    """What a run took, or a lower bound if only that is known; smaller is better."""
+    """The objective of a run, or a lower bound of it; smaller is better."""
     last = run.rows[-1]
     if objective in ("held", "first", "stable"):
         return steps_to(run.crossing(objective), diverged=run.status == "diverged")
@@ -85,8 +85,8 @@ def number_of(run: Run, objective: str) -> Steps:
 def value_of(run: Run, objective: str) -> float:
     """The number that a search makes smaller.
 
-    A run that never reaches its level counts as budget * (1 + gap): more than any run that does, and the less the
-    nearer it came. For `held` the gap is the largest one of the best stretch of evaluations, for `first` the smallest
+    A run that never reaches its level counts as budget * (1 + gap): more than any run that does, and less the closer
+    it came. For `held` the gap is the largest one of the best stretch of evaluations, for `first` the smallest
     one, for the others the last one. The budget, not the steps that were taken, also counts for a run that diverged.
     """
     found = number_of(run, objective)
@@ -115,10 +115,10 @@ def middle(values: Iterable[float]) -> float:
 
 
 def limits_of(runs: Sequence[Run], objective: str, best: float = math.inf) -> Limits | None:
-    """The limits that complete runs set: the median of how near they had come by each step, and a little.
+    """The limits that complete runs set: the median of their smallest distance so far at each step, plus GRAIN.
 
-    A run that reached its level and stopped counts as it ended. (optuna's MedianPruner would leave it out, and so
-    compare the slow with the slow.) A run that has not reached its level by the step `best` cannot win any more.
+    A run that stopped at its level keeps its last distance. (Optuna's MedianPruner leaves such runs out and compares
+    slow runs only.) A run that has not reached its level by the step `best` cannot win any more.
     """
     if len(runs) < ENOUGH and best == math.inf:
         return None
@@ -141,7 +141,7 @@ def limits_of(runs: Sequence[Run], objective: str, best: float = math.inf) -> Li
 
 @dataclass(frozen=True)
 class Sweep:
-    """What to vary, and what to optimise: everything that decides which runs a sweep consists of."""
+    """Settings to vary and objective: everything that decides which runs a sweep consists of."""
 
     given: Settings  # the task, and the settings that all runs share
     dimensions: tuple[Dimension, ...]
@@ -247,7 +247,7 @@ class Journal:
 
 
 class _Trial(NamedTuple):
-    """A setting that a search tries, the runs it needs, and what became of each: a run, a reason, or None so far."""
+    """A setting that a search tries, its jobs, and the outcome of each: a run, why it failed, or None so far."""
 
     setting: dict[str, Any]
     jobs: list[Job]
@@ -258,7 +258,7 @@ class _Trial(NamedTuple):
         return None not in self.runs
 
     def results(self) -> list[tuple[Run, bool]]:
-        """Each run that did not fail, as far as the search looks at it, and whether it was given up."""
+        """Each run that did not fail, cut at the step at which it is pruned, and whether it is pruned."""
         found: list[tuple[Run, bool]] = []
         for job, run in zip(self.jobs, self.runs, strict=True):
             if isinstance(run, Run):
@@ -283,7 +283,7 @@ class Search:
         self._grid = sweep.corners() if sweep.search == "grid" else []
 
     def advance(self, ask: Ask) -> bool:
-        """Begin every trial that the rule allows by now, and ask for its runs; True once all have ended."""
+        """Begin every trial that may begin now, and ask for its runs; True once all have ended."""
         for number in range(self.sweep.count):
             if number == len(self.trials):
                 if not self._may_begin(number):
@@ -333,14 +333,14 @@ class Search:
         return self._results[number]
 
     def value(self, number: int) -> float | None:
-        """What the search sees of a trial: the median over its seeds; None if a run failed."""
+        """The value of a trial for the search: the median over its seeds; None if a run failed."""
         runs = [run for run, _ in self.results(number) if run.rows]
         if len(runs) < len(self.sweep.seeds):
             return None
         return middle(value_of(run, self.sweep.objective) for run in runs)
 
     def best(self) -> _Trial:
-        """The trial with the smallest value among those that were trained to their end."""
+        """The trial with the smallest value among those without pruned runs."""
         found: dict[int, float] = {}
         for number in range(len(self.trials)):
             value = self.value(number)
@@ -365,7 +365,7 @@ def propose(
     from optuna.trial import TrialState, create_trial
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    # A sampler for each trial: what it draws depends on the number of the trial, not on what was drawn before.
+    # A sampler for each trial: its draws depend on the number of the trial, not on earlier draws.
     sampler = optuna.samplers.TPESampler(seed=seed * 1000 + len(settings), n_startup_trials=STARTUP, constant_liar=True)
     study = optuna.create_study(sampler=sampler)
     known = {name: each for d in dimensions for name, each in distributions_of(d).items()}
@@ -459,14 +459,14 @@ def carry_out(advance: Callable[[Ask], bool], total: Callable[[], int], pool: Po
 
 
 def plain_sweep(sweep: Sweep) -> dict[str, Any]:
-    """A sweep as JSON has it."""
+    """A sweep as JSON data."""
     return json.loads(json.dumps(dataclasses.asdict(sweep)))
 
 
 def begin_in(folder: Path, file: str, data: dict[str, Any], free: Sequence[str] = ()) -> dict[str, Any]:
-    """Begin a sweep or duel in a directory, or make sure that it is the one begun there; gives what is kept there.
+    """Begin a sweep or duel in a directory, or check that the directory has the same one; returns what is kept there.
 
-    `free` names settings that may differ; then those it was begun with hold.
+    `free` names settings that may differ; then the kept values are used.
     """
     path = folder / file
     if not path.exists():
@@ -490,7 +490,7 @@ def begin_in(folder: Path, file: str, data: dict[str, Any], free: Sequence[str] 
 
 
 def flat(data: Mapping[str, Any]) -> dict[str, str]:
-    """What a directory holds, by name, as text: for a message."""
+    """The definition in a directory, by name, as text for a message."""
     given = dict(data.get("given", {}))
     varied = {d["name"]: {k: v for k, v in d.items() if k != "name"} for d in data.get("dimensions", ())}
     rest = {name: value for name, value in data.items() if name not in ("given", "dimensions")}
@@ -503,8 +503,8 @@ def flat(data: Mapping[str, Any]) -> dict[str, str]:
 def rank_trials(search: Search) -> list[dict[str, Any]]:
     """Every setting of a sweep over its seeds, the best first, as plain rows.
 
-    `median`, `low` and `high` are None if they are not known. `exact` is False for a median that runs which never
-    reached their level could still raise. Pruned and failed runs count as runs that never get there.
+    `median`, `low` and `high` are None if they are not known. `exact` is False if runs that never reached their level
+    could still raise the median. Pruned and failed runs count as runs that never reach it.
     """
     sweep = search.sweep
     sign = -1.0 if more_is_better(sweep.objective, sweep.given["task"]) else 1.0
@@ -567,7 +567,7 @@ def sweep(
         objective: "held", "first", "stable" or "seconds" to the level; "accuracy", "loss" or "best_loss"; or a number
             that the task records.
         search: "grid" for all combinations, or "tpe" for `trials` settings that Optuna proposes.
-        prune: give up runs that fall behind the median.
+        prune: stop runs early that are worse than the median.
         workers: runs at once.
         engine: "local" or "ray", with the `address` of a cluster.
         tell: gets lines about the progress.
@@ -597,9 +597,9 @@ def sweep(
 
 
 def settle_sweep(sweep: Sweep) -> Sweep:
-    """Check a sweep and fix what all its runs share on this machine: device, threads, place of the data, where to stop.
+    """Check a sweep and fix what all its runs share on this machine: device, threads, data directory, target.
 
-    Runs that stop at a level go on until it is known whether they hold it, if that is what counts.
+    With the objective "held", runs that stop at a target continue until it is known whether they hold it.
     """
     given = dict(sweep.given)
     if sweep.objective == "held" and given.get("until") is not None:
@@ -611,7 +611,7 @@ def settle_sweep(sweep: Sweep) -> Sweep:
     check_sweep(found)
     first = found.settings(found.corners()[0], found.seeds[0])
     same = {name: first[name] for name in ("device", "data_dir") if first[name] is not None}
-    rehearse(first, make_task(first))  # before the directory is made: a sweep that cannot be run leaves no trace
+    rehearse(first, make_task(first))  # before the directory is made
     return dataclasses.replace(found, given=dict(sorted({**given, **same}.items())))
 
 
@@ -626,7 +626,7 @@ def run_sweep(
     watch: Watch,
     command: list[str] | None = None,
 ) -> Search:
-    """Carry out what is missing of a sweep; KeyboardInterrupt if it is stopped, to be continued."""
+    """Train the missing runs of a sweep; KeyboardInterrupt if it is stopped."""
     folder = folder or sweep_folder(sweep)
     runs = folder / "runs"
 
@@ -645,13 +645,14 @@ def run_sweep(
 
 
 def sweep_folder(sweep: Sweep) -> Path:
-    """Where a sweep is, unless another folder is named: the same for the same command."""
+    """The default directory of a sweep: the same for the same command."""
     names = [plain_word(sweep.given["task"]), *(each.name for each in sweep.dimensions)]
     return Path("sweeps") / "-".join([*names, short_hash(plain_sweep(sweep))])
 
 
 def time_text(seconds: float) -> str:
-    """
+    """A duration, rounded for planning.
+
     >>> time_text(8.2), time_text(3000), time_text(30000)
     ('8 s', '50 min', '8.3 h')
     """
@@ -668,7 +669,7 @@ def progress_line(progress: Progress) -> str:
 
 
 def line_watch(tell: Tell, seconds: float = 10.0) -> Watch:
-    """A watch that tells a line about the progress every few seconds."""
+    """A watch that reports the progress every few seconds."""
     last = time.monotonic()
 
     def watch(progress: Progress) -> None:

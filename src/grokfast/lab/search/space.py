@@ -1,9 +1,9 @@
-"""What is varied: lists and ranges of a setting, and the arms of a duel with the ranges they are tuned over.
+"""Lists and ranges of a setting, and the arms of a duel with the ranges that are tuned.
 
 alpha=0.9,0.95,0.98         a list of values, of the type of the setting
 lamb=0.1:10:log             a range; `log` spaces it evenly on a log scale
 alpha=0.5:0.998:memory      a range that is spaced evenly by the logarithm of the memory 1 / (1 - value)
-clip_norm=0.25:4:log:off    the same, where the setting may also be 0
+clip_norm=0.25:4:log:off    the same, but the setting may also be 0
 
 An arm is a name such as `adamw+ema`: an optimizer and what is added to it. It is tuned over the ranges of its parts,
 except for settings that the command or the regime fixes for every arm.
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 # The seed has a flag of its own; the others say where and how fast a run is computed, not what.
 FIXED = ("seed", "threads", "device", "data_dir", "checkpoint_seconds", "memory_limit")
-DIGITS = 4  # of the numbers that a search proposes: what is printed is what was run
-EDGE = 0.05  # a best value this near to an end of its range, as a part of the range, is reported
+DIGITS = 4  # of the numbers that a search proposes, so that the printed value is the exact one
+EDGE = 0.05  # of a range: a best value in its first or last 5% is reported
 
 SCALES = ("even", "log", "memory")
 
@@ -74,7 +74,7 @@ def distributions_of(dimension: Dimension) -> dict[str, BaseDistribution]:
 
 
 def search_coordinate(dimension: Range, value: float) -> float:
-    """Where a value is in the space that is searched: the memory of an average, else the value itself."""
+    """The coordinate of a value in the search: 1 / (1 - value) with the scale `memory`, else the value."""
     return 1.0 / (1.0 - value) if dimension.scale == "memory" else value
 
 
@@ -105,7 +105,7 @@ def params_of(dimension: Dimension, value: Any) -> dict[str, Any]:
 
 
 def edge_of(dimension: Dimension, value: Any) -> str | None:
-    """At which end of its range a value is; None if it is inside, or off.
+    """The end of its range that a value is close to; None if it is inside, or off.
 
     >>> lr = Range("lr", 1e-3, 1e-1, "log")
     >>> edge_of(lr, 0.0011), edge_of(lr, 0.01), edge_of(lr, 0.1)
@@ -123,7 +123,7 @@ def edge_of(dimension: Dimension, value: Any) -> str | None:
 
 
 def read_dimensions(task: str, kinds: Iterable[str], grids: Sequence[str], ranges: Sequence[str]) -> list[Dimension]:
-    """What `--grid` and `--range` say, each value of the type of its setting; `kinds` are the filters in use."""
+    """The dimensions of `--grid` and `--range`, with values of the right types; `kinds` are the filters in use."""
     words = [name for text in grids if text.startswith("filter=") for name in text.partition("=")[2].split(",")]
     # Those first: other filters may have a field of the same name and another type.
     known = settings_of(task, dict.fromkeys([*kinds, *(name for name in words if name != "none"), *filters.FILTERS]))
@@ -209,9 +209,9 @@ SIGN_BETAS = Choices("betas", ((0.9, 0.99), (0.9, 0.97), (0.95, 0.98), (0.8, 0.9
 SLOW_BETAS = Choices("betas", tuple((b1, b2, b3) for b1 in (0.9, 0.5) for b2 in (0.98, 0.999) for b3 in (0.98, 0.999)))
 SLOW_GAINS = Choices("optimizer_option", tuple((("alpha", a), ("weight_decouple", True)) for a in (1.0, 2.0, 5.0)))
 DECOUPLED = (("decoupled_weight_decay", True),)
-MEMORY = 0.5, 0.998  # of an average: it remembers 2 to 500 steps
+MEMORY = 0.5, 0.998  # decay of an average over about 2 to 500 steps
 
-Part = tuple[dict[str, Any], tuple[Dimension, ...]]  # what an arm, or a word of its name, fixes and what it tunes
+Part = tuple[dict[str, Any], tuple[Dimension, ...]]  # fixed settings and ranges of an arm, or of a word of its name
 OPTIMIZER_PARTS: dict[str, Part] = {
     "adam": ({"optimizer": "adam"}, (RATE, COUPLED, BETAS, CLIP)),
     "adamw": ({"optimizer": "adamw"}, (RATE, DECAY, BETAS, CLIP)),
@@ -325,7 +325,7 @@ def added_part(word: str) -> Part:
 
 
 def reference_of(name: str, names: Sequence[str]) -> str | None:
-    """What an arm is compared with: itself without its last parts if that takes part too, else the first arm.
+    """The reference of an arm: itself without its last parts if that takes part too, else the first arm.
 
     >>> arms = ["adamw", "adamw+ema", "muon", "muon+rowclip+ema"]
     >>> [reference_of(name, arms) for name in arms]

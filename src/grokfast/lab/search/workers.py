@@ -1,7 +1,7 @@
-"""Who trains the runs: processes of this machine, or tasks on a Ray cluster. One job each, until there are no more.
+"""Workers: processes of this machine, or tasks on a Ray cluster. Each trains one job at a time.
 
-A worker stops at the next step, with a checkpoint, when its leader asks it to or is gone: the pipe between them says
-so on one machine, the lock of the folder on a cluster. A worker that died is replaced; its run is continued.
+A worker stops at the next step, with a checkpoint, when the leader asks it to or has died. It sees this by the pipe
+between them, on a cluster by the lock of the folder. A worker that died is replaced, and its run is continued.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ LOCK = "lock"  # in the folder of a sweep or duel: held by its leader
 ATTEMPTS = 3  # at a run whose worker died
 LOOK = 0.3  # seconds between a worker's looks at its leader
 PATIENCE = 30.0  # seconds for a worker of a killed leader to release its run
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # after these no other run will do better
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # every other run would fail too
 
 Tell = Callable[[str], None]
 
 
-# When a run is given up ---------------------------------------------------------------------------------------------
+# Pruning ------------------------------------------------------------------------------------------------------------
 
 
 def gap(value: float | None, level: float, measure: str) -> float:
@@ -79,14 +79,14 @@ def distances_of(run: Run, objective: str) -> list[tuple[int, float]]:
 
 
 class Limits(NamedTuple):
-    """How near a run must have come at each step, or it is given up. `values[i]` holds from `steps[i]` on."""
+    """The largest allowed distance from the goal at each step. `values[i]` is valid from `steps[i]` on."""
 
     objective: str
     steps: list[int]
     values: list[float]
 
     def given_up(self, curve: list[tuple[int, float]]) -> int | None:
-        """The first step of a curve at which it is behind; None if it never is."""
+        """The first step at which a curve exceeds the limits; None if it never does."""
         lowest = math.inf
         for step, distance in curve:
             lowest = min(lowest, distance)
@@ -97,7 +97,7 @@ class Limits(NamedTuple):
 
 
 def pruned_at(run: Run, limits: Limits | None) -> int | None:
-    """The step at which a run is given up; None if it is not."""
+    """The step at which a run is pruned; None if it is not."""
     return None if limits is None else limits.given_up(distances_of(run, limits.objective))
 
 
@@ -105,7 +105,7 @@ def pruned_at(run: Run, limits: Limits | None) -> int | None:
 
 
 class Job(NamedTuple):
-    """One run that is wanted: its directory, its settings, and when to give it up."""
+    """One run to train: its directory, its settings, and the limits for pruning it."""
 
     path: Path
     settings: Settings
@@ -113,12 +113,12 @@ class Job(NamedTuple):
 
 
 class Pool(Protocol):
-    """Whoever trains: processes, a Ray cluster, or this process."""
+    """Trains jobs: processes, a Ray cluster, or this process."""
 
     size: int
 
     def find(self, job: Job) -> Run | None:
-        """The run of a job as far as it has come."""
+        """The run of a job, if it was begun."""
         ...
 
     def submit(self, job: Job) -> None: ...
@@ -142,7 +142,7 @@ def find(job: Job) -> Run | None:
 
 
 def train_job(job: Job, is_stopped: Callable[[], bool], tell: Tell, command: list[str] | None) -> None:
-    """Train a run until it ends, falls behind its limits, or the leader stops it, which leaves a checkpoint."""
+    """Train a run until it ends, exceeds its limits, or the leader stops it; then it has a checkpoint."""
     last, stopped = time.monotonic(), False
     level = job.settings["level"] if job.settings["until"] is None else job.settings["until"]
     curve = distances_of(Run(job.path), job.limits.objective) if job.limits and job.path.exists() else []
@@ -154,7 +154,7 @@ def train_job(job: Job, is_stopped: Callable[[], bool], tell: Tell, command: lis
         return stopped
 
     def on_row(row: Row) -> None:
-        if job.limits is not None:  # steps after the checkpoint that it continues from are taken again
+        if job.limits is not None:  # steps after the checkpoint are repeated
             here = row.step, distance(row, job.limits.objective, level, job.settings["measure"])
             curve[:] = [*(pair for pair in curve if pair[0] < row.step), here]
 
@@ -273,9 +273,9 @@ def work(pipe: Connection, command: list[str] | None) -> None:
         kind, text = "done", None
         try:
             load_code(job)
-            # While a job runs the leader sends nothing: whatever there is to read is the end of the pipe.
+            # While a job runs the leader sends nothing, so anything to read is the end of the pipe.
             train_job(job, pipe.poll, tell, command)
-        except Exception as error:  # whatever it is: the runs after it may take all night and do not depend on it
+        except Exception as error:  # any error: the other runs do not depend on this one
             text, full = reason_of(error)
             kind = "full" if full else kind
         try:
@@ -365,11 +365,11 @@ def work_on_ray(job: Job, lock: Path, cwd: Path, command: list[str] | None) -> t
     return None, False
 
 
-# Which of them ------------------------------------------------------------------------------------------------------
+# Choice of engine ---------------------------------------------------------------------------------------------------
 
 
 def check_engine(engine: str, workers: int | None, address: str | None) -> None:
-    """Refuse an engine that cannot be used here, before anything is written."""
+    """Raise an error if an engine cannot be used here, before anything is written."""
     if engine not in ENGINES:
         raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {engine}")
     if workers is not None and workers < 1:
@@ -382,7 +382,7 @@ def check_engine(engine: str, workers: int | None, address: str | None) -> None:
 
 
 def count_workers(given: Settings, workers: int | None) -> int:
-    """How many runs go at once: one on an accelerator, else as many as have cores of their own."""
+    """The number of simultaneous runs: one on an accelerator, else cores / threads."""
     if workers is not None or given["device"] != "cpu":
         return workers or 1
     return max(1, count_cores() // given["threads"])
@@ -409,7 +409,7 @@ def open_pool(
 
 
 def is_held(lock: Path) -> bool:
-    """Whether a leader works on the folder of this lock."""
+    """Whether a leader holds this lock."""
     try:
         with filelock.FileLock(lock, blocking=False):
             return False
@@ -422,7 +422,7 @@ def leading(folder: Path) -> Generator[None]:
     """While this lasts, no other process can lead the sweep or duel in a folder."""
     lock = filelock.FileLock(folder / LOCK)
     try:
-        lock.acquire(timeout=1.0)  # workers of the cluster take it for a moment to see that it is free
+        lock.acquire(timeout=1.0)  # workers of a cluster take it briefly to test it
     except filelock.Timeout:
         raise RunError(f"{folder} is in use by another process") from None
     try:

@@ -1,4 +1,4 @@
-"""The shape of every task: settings, data, model and loss, drawn from one seed. Know one, know all.
+"""The interface of every task: settings, data, model and loss, drawn from one seed.
 
 A task of your own is one file with two classes: a `TaskConfig`, whose fields become flags, and the `Task` it makes.
 A task of the lab also has a line in the list of `__init__.py`.
@@ -51,7 +51,7 @@ class TaskDefaults:
 
 
 class Headline(NamedTuple):
-    """The number that the paper judges a task by, where that is not the steps to the level."""
+    """The number by which the paper judges a task, if it is not the steps to the level."""
 
     column: str  # in the `more` of an evaluation; the highest accuracy or the lowest loss of a run counts
     words: str
@@ -79,24 +79,24 @@ class TaskConfig(abc.ABC):
 
     @abc.abstractmethod
     def defaults(self) -> TaskDefaults:
-        """The usual values of everything that is not the task's own business."""
+        """The usual values of optimizer, filter and loop."""
 
     @abc.abstractmethod
     def make(self, *, seed: int, device: str, data_dir: str | Path | None) -> Task:
         """The task itself, its data read and checked."""
 
     def size(self) -> Size:
-        """What the task will need, before any of it is made; without an estimate the model is counted later."""
+        """The memory that the task will need; without an estimate the model is counted later."""
         return Size()
 
     @property
     def plain(self) -> bool:
-        """Whether the task computes in the obvious way, where it knows a faster one that rounds differently."""
+        """Whether the task computes in the obvious way although it has a faster one, which rounds differently."""
         return not getattr(self, "fast", True)
 
 
 def usual_of(task: TaskConfig) -> TaskDefaults:
-    """The defaults of a task; ValueError where it gives none, or a level that cannot be reached."""
+    """The defaults of a task; ValueError if it gives none, or a level that cannot be reached."""
     usual: Any = task.defaults()
     if not isinstance(usual, TaskDefaults):
         raise ValueError(f"defaults of the task {type(task).__name__} must give TaskDefaults, got {usual!r}")
@@ -139,7 +139,7 @@ class Task(Protocol):
 
     @property
     def data(self) -> str | None:
-        """A checksum of the data, so that a run cannot continue on other data; None where it is made from the seed."""
+        """A checksum of the data, so that a run cannot continue on other data; None if it is made from the seed."""
         ...
 
     @property
@@ -152,7 +152,7 @@ class Task(Protocol):
         ...
 
     def loss(self, batch: Any) -> tuple[Tensor, Tensor | None]:
-        """The differentiable mean loss, and the number of correct answers (None where there is no such thing)."""
+        """The differentiable mean loss, and the number of correct answers (None if the task has no accuracy)."""
         ...
 
     def evaluate(self, split: Split) -> Evaluation:
@@ -169,7 +169,7 @@ class Task(Protocol):
 
 
 def check_at_least(config: Any, low: float, *names: str) -> None:
-    """Raise ValueError where one of these fields is smaller than `low`, or larger than any tensor can be."""
+    """Raise ValueError if one of these fields is smaller than `low`, or larger than any tensor can be."""
     for name in names:
         if getattr(config, name) >= 2**63:
             raise ValueError(f"{name} must be < 2^63, got {getattr(config, name)}")

@@ -1,4 +1,4 @@
-"""Does a task of a user's own keep the contract of `base.Task`? Each promise is tried once, before there is a run."""
+"""Test a task of the user's own against the contract of `base.Task`, before a run is made."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def check_loss(task: Any) -> None:
 
 
 def is_count(correct: Any, most: int) -> bool:
-    """Whether this is the number of correct answers in a batch; None where there is no such thing."""
+    """Whether this is the number of correct answers in a batch; None if the task has no accuracy."""
     if correct is None:
         return True
     return getattr(correct, "ndim", 0) == 0 and 0 <= float(correct) <= most and float(correct).is_integer()

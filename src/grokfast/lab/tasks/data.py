@@ -1,7 +1,7 @@
-"""Where data sets come from: a directory the user names, $GROKFAST_DATA, or a cache that is filled by download.
+"""Find data sets: in a directory of the user, in $GROKFAST_DATA, or in a cache that downloads fill.
 
-Each data set has a folder of its own name in there. Nothing is trusted: readers check what they read and refuse a
-file by name; a download counts only when its checksum is right.
+Each data set has a folder of its own name. Readers check every file and name a damaged one in the error; a download
+counts only if its checksum is right.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class DataError(ValueError):
 
 
 def data_directory(given: DataDir) -> tuple[Path, bool]:
-    """Where data sets lie, and whether downloads may go there: only the cache is ours to fill."""
+    """The directory of data sets, and whether downloads may be written to it: only to the cache."""
     named = given if given is not None else os.environ.get(VARIABLE)
     if named:
         if not Path(named).is_dir():
@@ -45,7 +45,7 @@ def locate(
     source: tuple[str, str] | None = None,
     hint: str = "",
 ) -> Path:
-    """The file that fits the first pattern that any does, in the first folder where one does; downloaded if need be.
+    """The first file that fits a pattern, in order of patterns, then of folders; downloaded if there is none.
 
     Args:
         folders: names below the data directory, in order of preference; the first is where a download goes.
@@ -90,7 +90,7 @@ def download(target: Path, source: tuple[str, str], hint: str = "") -> Path:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a file, unpacked where it is a gzip file; whatever its name says."""
+    """The content of a file, unpacked if it is a gzip file, whatever its name is."""
     content = path.read_bytes()
     try:
         return gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content

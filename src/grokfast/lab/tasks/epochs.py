@@ -1,4 +1,4 @@
-"""What tasks share that pass over their training data epoch by epoch. A task of your own may use it and need not."""
+"""Base class for tasks that pass over their training data epoch by epoch; optional for a task of your own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machine that trains a run: what its numbers may depend on, its memory, its signals and its warnings."""
+"""The machine that trains a run: versions, memory, signals and warnings."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def processor() -> str:
 
 
 def commit() -> str | None:
-    """The commit of grokfast's own sources, marked where they were changed; None outside a checkout."""
+    """The commit of grokfast's own sources, marked if they were changed; None outside a checkout."""
     folder = Path(__file__).parent
 
     def git(*args: str) -> str:
@@ -69,7 +69,7 @@ def commit() -> str | None:
 
 
 def peak_memory_bytes() -> int | None:
-    """Largest memory of this process so far: on the GPU where there is one, else resident."""
+    """Largest memory of this process so far: on the GPU if there is one, else resident."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated()
     with contextlib.suppress(OSError, StopIteration):
@@ -86,7 +86,7 @@ def peak_memory_bytes() -> int | None:
 def keep_freed_memory() -> None:
     """Let glibc keep the memory that tensors free: by default it returns large blocks and faults them in again.
 
-    Freeing one large block raises its threshold for doing so, up to 32 MiB. Elsewhere this does nothing.
+    Freeing one large block raises its threshold, up to 32 MiB. With other C libraries this does nothing.
     """
     torch.empty(31 << 18)  # 31 MiB
 
@@ -106,7 +106,7 @@ def forget_peak_memory() -> None:
 
 
 def check_memory(settings: Settings, size: Size) -> None:
-    """Raise ValueError where a run of this size needs more memory than there is, or than it was allowed."""
+    """Raise ValueError if a run of this size needs more memory than is free, or than it may use."""
     filter, limit = filter_of(settings), settings["memory_limit"]
     weights, state = COPIES * WORD * size.weights, state_bytes(filter, size.weights)
     needed = weights + state + size.data_bytes
@@ -122,7 +122,7 @@ def check_memory(settings: Settings, size: Size) -> None:
 
 
 def state_bytes(filter: grokfast.Filter | None, weights: int) -> float:
-    """The state of a filter for this many weights, without making it; inf where no tensor could be that large."""
+    """The state of a filter for this many weights, without making it; inf if no tensor could be that large."""
     if filter is None or weights == 0:
         return 0
     try:
@@ -135,7 +135,7 @@ def state_bytes(filter: grokfast.Filter | None, weights: int) -> float:
 
 
 def available_bytes(device: str) -> float:
-    """The free memory of a device; inf where it is unknown."""
+    """The free memory of a device; inf if it is unknown."""
     if device.startswith("cuda"):
         return torch.cuda.mem_get_info(torch.device(device))[0]
     found = [math.inf]

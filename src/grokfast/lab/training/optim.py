@@ -71,7 +71,7 @@ def last_linear(model: nn.Module) -> Tensor | None:
 
 
 def switch(optimizers: Sequence[Optimizer], mode: Literal["train", "eval"]) -> None:
-    """Tell optimizers that train other weights than they evaluate, such as schedule-free ones, which are needed now."""
+    """Switch optimizers with separate weights for training and evaluation, such as schedule-free ones."""
     for optimizer in optimizers:
         getattr(optimizer, mode, lambda: None)()
 
@@ -79,7 +79,7 @@ def switch(optimizers: Sequence[Optimizer], mode: Literal["train", "eval"]) -> N
 def attach_filter(
     optimizers: list[Optimizer], filter: grokfast.Filter | None, two_stage: int | str | None
 ) -> tuple[list[grokfast.Attachment], grokfast.Saturation | None]:
-    """The handles of the filter, if there is one, and the trigger to tell of the training accuracy, if there is one."""
+    """Attach the filter; returns its handles, and the trigger that needs the training accuracy, if there is one."""
     if filter is None:
         return [], None
     saturated = make_trigger()
@@ -89,12 +89,12 @@ def attach_filter(
 
 
 def make_trigger() -> grokfast.Saturation:
-    """What fires once the training accuracy has saturated."""
+    """A trigger that fires once the training accuracy has saturated."""
     return grokfast.Saturation(above=SATURATED, patience=PATIENCE)
 
 
 def filter_metrics(handles: list[grokfast.Attachment]) -> dict[str, float]:
-    """The metrics of the filter, by optimizer where there are several."""
+    """The metrics of the filter, by optimizer if there are several."""
     if len(handles) == 1:
         return handles[0].metrics()
     each = ((f"grokfast/optimizer{index}/", handle.metrics()) for index, handle in enumerate(handles))

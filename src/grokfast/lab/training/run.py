@@ -1,4 +1,4 @@
-"""Train settings to their end, or continue a run: the one way, for scripts, commands, sweeps and duels."""
+"""Train a run to its end, or continue it: used by scripts, commands, sweeps and duels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def train(
     command: list[str] | None = None,
     patience: float = 0.0,
 ) -> Run:
-    """Train settings to their end, from the last checkpoint if there is one; a run that is done is left alone.
+    """Train a run to its end, from the last checkpoint if there is one; a complete run is returned as it is.
 
     Args:
         settings: complete, as `resolve` gives them. `data_dir` is where the data is now, also for a run that was begun
@@ -100,9 +100,9 @@ def make_task(settings: Settings) -> Task:
 
 
 def rehearse(settings: Settings, task: Task) -> Any:
-    """Try everything that a run needs once and throw it away, before there is a run; gives what identifies its data.
+    """Test everything that a run needs before its directory is made; returns the identity of its data.
 
-    A task of the user's own is built three times more: what it promises is tried, and both must have the same data.
+    A task of the user's own is built three times more: to test its contract, and that it gives the same data twice.
     """
     data, model = task.data, task.model
     if is_own_code(settings["task"]):

@@ -1,11 +1,10 @@
-"""The same function of the same parameters as `lstm.SentimentLSTM`, without reading shared padding again and again.
+"""The same function of the same parameters as `lstm.SentimentLSTM`, but shared padding is read only once.
 
-Reviews are padded on the left and most are short, so that most of the plain model's steps read padding from the same
-state: k steps of padding leave every review in one state. Hence one row of padding alone stands for all reviews that
-have not begun. Time is cut into segments; where one begins, the reviews whose first word lies in it leave the padding
-row as copies of its state. Few segments keep the calls of the LSTM long, many keep the copies from reading padding of
-their own: the cuts with the least work are found by dynamic programming. Gradients flow back through the copies into
-the one row, so that nothing is left out.
+Reviews are padded on the left and most are short, so most steps of the plain model read padding. k steps of padding
+leave every review in the same state, so one row of padding stands for all reviews that have not begun. Time is cut into
+segments. At the start of a segment, the reviews that begin in it leave the padding row as copies of its state. Few
+segments make long calls of the LSTM, many segments avoid padding in the copies; dynamic programming finds the cuts with
+the least work. Gradients flow through the copies into the padding row, so they are complete.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ STEPS, ROWS = 10, 4
 
 
 class _Segment(NamedTuple):
-    """Steps begin..end, in which so many rows are read, that of padding among them."""
+    """Steps [begin, end) over `rows` rows, including the padding row."""
 
     begin: int
     end: int
@@ -61,7 +60,7 @@ def copy_padding(state: Tensor, count: int) -> Tensor:
 
 
 def plan(starts: Sequence[int], positions: int) -> list[_Segment]:
-    """The segments with the least work, so many steps times so many rows and CALL for each, that read every review.
+    """The segments with the least work, steps x rows + CALL for each, that read every review.
 
     Examples:
         >>> plan([450, 300, 500], 500)

@@ -87,7 +87,7 @@ def logit_power(logits: Tensor, circle: Circle) -> Tensor:
 
 
 def gini(shares: Tensor) -> float:
-    """How few of the shares hold how much: 0 where all are equal, near 1 where one has everything.
+    """How unequal the shares are: 0 if all are equal, near 1 if one has everything.
 
     >>> gini(torch.ones(10)), round(gini(torch.eye(10)[0]), 9)
     (0.0, 0.9)
@@ -103,7 +103,7 @@ def key_frequencies(shares: Tensor, count: int = KEY) -> list[int]:
 
 
 def plane(table: Tensor, frequency: int) -> Tensor:
-    """The rows of a table on the plane of one frequency: (n, 2), on a circle where it is all there is of them."""
+    """The rows of a table on the plane of one frequency: (n, 2), on a circle if they contain only this frequency."""
     wave = waves(torch.arange(len(table)), frequency, len(table))  # (n, 2)
     basis, _ = torch.linalg.qr(table.double().T @ wave)  # (width, 2)
     return (table.double() - table.double().mean(0)) @ basis

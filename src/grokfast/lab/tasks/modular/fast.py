@@ -1,6 +1,6 @@
-"""The same function of the same parameters as `transformer.Decoder`, the logits after x o y =, without the waste.
+"""The same function of the same parameters as `transformer.Decoder`, the logits after x o y =, with less work.
 
-Of the 4 x batch rows that the plain model computes, few differ and fewer matter:
+The plain model computes 4 x batch rows. Few of them differ, and fewer are needed:
 
 - attention is causal, so positions 0 and 1 (x, o) depend on x alone: one row per symbol, shared by the batch;
 - before the first attention a row depends on one token alone: one row per symbol at positions 0 and 2, one in all

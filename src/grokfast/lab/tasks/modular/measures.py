@@ -1,4 +1,4 @@
-"""What is inside a network, as numbers: for `grokfast inside`, and recorded at each evaluation with `--measures`."""
+"""Numbers about the inside of a network: for `grokfast inside`, and recorded at each evaluation with `--measures`."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class _Graphs(NamedTuple):
 def read_molecules(data_dir: DataDir, *, count: int, target: str) -> _Graphs:
     """The first molecules of QM9, from the files of the data directory or else from the package qm9pack.
 
-    A directory that the user named must have the files: the package would be other data than was asked for.
+    If the user named a directory, it must have the files: the package may have other data.
     The rest of the file is not parsed. Ten thousand take about a second, so nothing is cached.
     """
     chem, base = import_rdkit()
