@@ -256,10 +256,10 @@ def map_grads(function: Callable[..., Any], grads: Any, *trees: Any) -> Any:
 
 
 def zeros_of(params: Any, *leading: int, dtype: Any = None) -> Any:
-    """Zeros like the parameters, with `leading` dimensions in front, in a dtype that can hold an average."""
+    """Zeros like the parameters, with `leading` dimensions in front, in a dtype precise enough for an average."""
 
     def zeros(p: Any) -> jax.Array:
-        # A bf16 average of a constant 1 at alpha 0.98 stalls at 0.879: the increments round away.
+        # In bf16 the average of a constant 1 at alpha 0.98 stalls at 0.879, because small increments are rounded away.
         own = jnp.result_type(p)
         wide = own if jnp.issubdtype(own, jnp.inexact) and own.itemsize >= 4 else jnp.float32
         like = jnp.zeros_like(p, dtype=wide if dtype is None else dtype)
