@@ -257,7 +257,7 @@ class Attachment:
         if not self._unobserved and getattr(self.start, "observations", None) == 0:
             self._unobserved = True
             advice = "call observe() with a training metric, or the filter never starts"
-            warnings.warn(f"{self.start} was not told any value in {self._states.steps} steps: {advice}", stacklevel=2)
+            warnings.warn(f"{self.start} has observed no value in {self._states.steps} steps: {advice}", stacklevel=2)
 
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: Entry) -> None:
         self._last = None

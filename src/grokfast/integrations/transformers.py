@@ -175,7 +175,7 @@ class GrokfastCallback(TrainerCallback):
             self._unproven = None
         elif have_finite_gradients(self.handle.optimizer):  # otherwise the filter ignores the step
             kind = type(self.handle.optimizer).__name__
-            raise RuntimeError(f"the filter saw no gradient in an optimizer step: the host bypasses {kind}.step()")
+            raise RuntimeError(f"the filter saw no gradient in an optimizer step: the Trainer bypasses {kind}.step()")
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Add the metrics to the Trainer's logs and history. Callbacks after this one see them."""
