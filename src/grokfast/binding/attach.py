@@ -105,7 +105,7 @@ def check_optimizer(optimizer: object) -> None:
     if not any(group["params"] for group in optimizer.param_groups):
         raise ValueError("optimizer must have at least one parameter, got none")
     if any(getattr(p, "_is_flat_param", False) for group in optimizer.param_groups for p in group["params"]):
-        raise TypeError("parameters must not be flattened, as by FSDP version 1: set use_orig_params=True or use fully_shard")
+        raise TypeError("FSDP version 1 must keep the parameters: set use_orig_params=True or use fully_shard")
 
 
 def refuse_other_steps(optimizer: Optimizer) -> None:
