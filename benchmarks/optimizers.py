@@ -30,14 +30,13 @@ SECONDS = 60  # per optimizer
 FILTER = grokfast.EMA(alpha=0.9, lamb=2.0)
 INTRO = """# Optimizers
 
-Written by `python benchmarks/optimizers.py`. It trains a small model on a CPU with each optimizer of other packages.
+The tests cover every first-order optimizer of `torch.optim`. `python benchmarks/optimizers.py` tries the optimizers of
+other packages on a small model on a CPU, and writes this page.
 
-- **Works**: with the filter attached, the parameters are those of `gradfilter_ema` called by hand before each step, and
-  differ from training without a filter. The filter sees every step, and its state survives saving and loading.
-- **Refused**: `attach` raises an error, or the first step does.
-- **Not tried**: the optimizer itself does not train here.
-
-Every first-order optimizer of `torch.optim` is in the test suite.
+- **Works**: training with the filter attached gives the same parameters as `gradfilter_ema` called before each step,
+  and the filter's state survives saving and loading.
+- **Refused**: `attach` or the first step raises an error.
+- **Not tried**: the script could not create the optimizer or train with it, even without the filter.
 """
 
 
@@ -116,7 +115,7 @@ def judge(candidate: Candidate) -> str:
     try:
         optimizer = candidate.make(make_model())
     except Exception as error:
-        return f"not tried: it cannot be made here ({brief(error)})"
+        return f"not tried: it cannot be created here ({brief(error)})"
     try:
         grokfast.attach(optimizer, FILTER)
     except Exception as error:
@@ -214,25 +213,27 @@ def summary(found: dict[str, dict[str, str]]) -> list[str]:
     rows = ["| package | version | optimizers | work | refused | not tried |", "|---|---|---|---|---|---|"]
     for name, verdicts in found.items():
         counts = [sum(v.startswith(kind) for v in verdicts.values()) for kind in ("works", "refused", "not tried")]
-        link = name.split(".")[0]
         package = PACKAGES[name]
-        rows.append(
-            f"| [{package}](#{link}) | {version_of(package)} | {len(verdicts)} | " + " | ".join(map(str, counts)) + " |"
-        )
+        rows.append(f"| {package} | {version_of(package)} | {len(verdicts)} | {' | '.join(map(str, counts))} |")
     return rows
 
 
-def section(name: str, verdicts: dict[str, str]) -> list[str]:
-    works = [kind for kind, verdict in verdicts.items() if verdict == "works"]
-    lines = ["", f"## {name.split('.')[0]}", "", f"{len(works)} of {len(verdicts)} work: {', '.join(works)}."]
-    rest = dict[str, list[str]]()
-    for kind, verdict in verdicts.items():
-        if verdict != "works":
-            rest.setdefault(verdict, []).append(kind)
-    if rest:
-        rows = sorted((verdict, ", ".join(kinds)) for verdict, kinds in rest.items())
-        lines += ["", "| the others | |", "|---|---|", *(f"| {kinds} | {verdict} |" for verdict, kinds in rows)]
-    return lines
+def exceptions(found: dict[str, dict[str, str]]) -> list[str]:
+    """A table of the optimizers that do not work, grouped by package and reason."""
+    rows = ["| package | optimizers | why not |", "|---|---|---|"]
+    for name, verdicts in found.items():
+        kinds_by_reason = dict[str, list[str]]()
+        for kind, verdict in verdicts.items():
+            if verdict != "works":
+                kinds_by_reason.setdefault(reason(verdict), []).append(kind)
+        rows += [f"| {PACKAGES[name]} | {', '.join(kinds)} | {why} |" for why, kinds in sorted(kinds_by_reason.items())]
+    return rows
+
+
+def reason(verdict: str) -> str:
+    """A verdict without the names of a refused optimizer and of the one inside it."""
+    kind, _, rest = verdict.partition(": ")
+    return f"{kind}: {rest.partition(':')[0]}" if kind == "refused" else verdict
 
 
 def main() -> None:
@@ -252,9 +253,8 @@ def main() -> None:
     if missing:
         lines += ["", f"Not tried because they could not be imported: {', '.join(missing)}."]
     wrong = [f"{name}.{kind}" for name in found for kind, verdict in found[name].items() if verdict.startswith("WRONG")]
-    lines += ["", f"Attached, but not right: {', '.join(wrong) or 'none'}."]
-    for name, verdicts in found.items():
-        lines += section(name, verdicts)
+    lines += ["", f"Attached with wrong results: {', '.join(wrong) or 'none'}. All others than these work:", ""]
+    lines += exceptions(found)
     page = "\n".join(lines) + "\n"
     if sys.argv[1:]:
         print(page)

@@ -1,4 +1,4 @@
-"""A loop under Accelerate with the filter: accumulation, clipping after the filter, save_state and load_state."""
+"""A loop with Accelerate and a filter: accumulate gradients, filter, clip, save_state and load_state."""
 
 import tempfile
 
@@ -25,7 +25,7 @@ def train(epochs: int) -> float:
                 loss = torch.nn.functional.cross_entropy(model(x), y)
                 accelerator.backward(loss)
                 if accelerator.sync_gradients:
-                    handle.apply()  # filter first, then clip; without this line the order is clip, filter
+                    handle.apply()  # filter, then clip; without this line: clip, then filter
                     accelerator.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
                 optimizer.zero_grad()

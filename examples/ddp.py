@@ -1,4 +1,4 @@
-"""DDP, by `torchrun --nproc-per-node 2 ddp.py`: every rank filters the same averaged gradients, once per step."""
+"""DDP: every rank filters the same averaged gradients once per step. Run `torchrun --nproc-per-node 2 ddp.py`."""
 
 import os
 from contextlib import nullcontext
@@ -22,7 +22,7 @@ handle = grokfast.attach(optimizer, grokfast.EMA(alpha=0.98, lamb=2.0))  # the o
 torch.manual_seed(1 + dist.get_rank())
 loss = torch.zeros(())
 for micro_batch in range(100):
-    last = micro_batch % 2 == 1  # two micro-batches make a step; ranks communicate in the second only
+    last = micro_batch % 2 == 1  # each step has two micro-batches; ranks communicate in the second only
     inputs = torch.randn(32, 20)
     with nullcontext() if last else model.no_sync():
         loss = torch.nn.functional.cross_entropy(model(inputs), (inputs[:, 0] > 0).long())
@@ -34,4 +34,4 @@ assert handle.step == 50
 if dist.get_rank() == 0:
     print(f"{handle}: loss {loss.item():.3f}", flush=True)
 dist.barrier()
-os._exit(0)  # an orderly exit may be aborted by gloo's threads
+os._exit(0)  # gloo's threads may abort a normal exit

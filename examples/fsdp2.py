@@ -1,4 +1,4 @@
-"""FSDP2, by `torchrun --nproc-per-node 2 fsdp2.py`: the filter's state is sharded and saved like the optimizer's."""
+"""FSDP2: the filter's state is sharded and saved with the optimizer's. Run `torchrun --nproc-per-node 2 fsdp2.py`."""
 
 import os
 import tempfile
@@ -21,11 +21,11 @@ def build() -> tuple[torch.nn.Module, torch.optim.Optimizer, grokfast.Attachment
 
 
 def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, handle: grokfast.Attachment) -> float:
-    inputs = torch.randn(32, 20)  # a rank's own share of the batch
+    inputs = torch.randn(32, 20)  # this rank's part of the batch
     loss = torch.nn.functional.cross_entropy(model(inputs), (inputs[:, 0] > 0).long())
     optimizer.zero_grad()
     loss.backward()
-    handle.apply()  # filter before clipping
+    handle.apply()  # filter, then clip
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     return loss.item()
@@ -53,6 +53,6 @@ set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=stat
 assert handle.step == 50
 loss = step(model, optimizer, handle)
 if dist.get_rank() == 0:
-    print(f"{handle}: loss {loss:.3f} after the checkpoint, {handle.memory_bytes:,} bytes of state here", flush=True)
+    print(f"{handle}: loss {loss:.3f} after the checkpoint, {handle.memory_bytes:,} bytes of state", flush=True)
 dist.barrier()
-os._exit(0)  # an orderly exit may be aborted by gloo's threads
+os._exit(0)  # gloo's threads may abort a normal exit

@@ -1,4 +1,4 @@
-"""Run this on a machine with a GPU: equality with the CPU, no waiting, graph capture, time. It takes about a minute."""
+"""Check a GPU in about a minute: same results as on the CPU, no synchronisation, graph capture, time of a step."""
 
 import time
 
@@ -8,7 +8,7 @@ import grokfast
 
 
 def train(device: str, filter: grokfast.Filter, steps: int = 20, **options: object) -> torch.Tensor:
-    """The weights after a few steps on gradients that are the same on every device."""
+    """The weights after a few steps, with the same gradients on every device."""
     param = torch.nn.Parameter(torch.zeros(1000, device=device))
     optimizer = torch.optim.AdamW([param], lr=1e-2, **options)  # type: ignore[arg-type]
     grokfast.attach(optimizer, filter)
@@ -21,7 +21,7 @@ def train(device: str, filter: grokfast.Filter, steps: int = 20, **options: obje
 def check_equality() -> None:
     for filter in (grokfast.EMA(), grokfast.MA(window_size=5), grokfast.EMA(state_dtype=torch.bfloat16)):
         error = (train("cuda", filter) - train("cpu", filter)).abs().max().item()
-        # The rounding of a bf16 state uses other random numbers on another device.
+        # A bf16 state is rounded with other random numbers on another device.
         limit = 1e-4 if getattr(filter, "state_dtype", None) is None else 1e-2
         print(f"{'ok' if error < limit else 'WRONG'}: {filter} differs from the CPU by {error:.1e}")
 
@@ -44,7 +44,7 @@ def check_no_waiting(scaled: bool) -> None:
             torch.cuda.set_sync_debug_mode("default")
         scaler.update()
         optimizer.zero_grad()
-    print(f"ok: {handle.step} steps without waiting{' under a GradScaler' if scaled else ''}")
+    print(f"ok: {handle.step} steps without synchronisation{' under a GradScaler' if scaled else ''}")
 
 
 def check_capture() -> None:
@@ -88,19 +88,19 @@ def measure_time(tensors: int = 160, size: int = 160_000) -> None:
     averages = [torch.zeros_like(p) for p in params]
     torch.cuda.synchronize()
     begin = time.perf_counter()
-    for _ in range(50):  # the arithmetic of a function that runs tensor by tensor
+    for _ in range(50):  # the same arithmetic, one tensor after another
         for p, average in zip(params, averages, strict=True):
             average.mul_(0.98).add_(p.grad, alpha=0.02)
             p.grad.add_(average, alpha=1e-6)
     torch.cuda.synchronize()
-    peer = (time.perf_counter() - begin) / 50
-    ours = seconds["filtered"] - seconds["plain"]
-    print(f"time of a filter step: {ours * 1e3:.3f} ms; tensor by tensor: {peer * 1e3:.3f} ms")
+    by_tensor = (time.perf_counter() - begin) / 50
+    batched = seconds["filtered"] - seconds["plain"]
+    print(f"time of a filter step: {batched * 1e3:.3f} ms; tensor by tensor: {by_tensor * 1e3:.3f} ms")
 
 
 if __name__ == "__main__":
     if not torch.cuda.is_available():
-        print("there is no GPU here: nothing was checked")
+        print("no GPU found: nothing was checked")
     else:
         check_equality()
         check_no_waiting(scaled=False)

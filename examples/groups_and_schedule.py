@@ -1,4 +1,4 @@
-"""Param groups with gains of their own, one without a filter, and a gain that grows during training."""
+"""Param groups with their own lamb, one without a filter, and a lamb that grows during training."""
 
 import torch
 
@@ -14,8 +14,8 @@ optimizer = torch.optim.AdamW(
     ],
     lr=1e-2,
 )
-gain = grokfast.Ramp({0: 0.0, 50: 2.0})  # a value of a group comes before it
-handle = grokfast.attach(optimizer, grokfast.EMA(alpha=0.98), lamb=gain)
+ramp = grokfast.Ramp({0: 0.0, 50: 2.0})  # overridden by the value of a group
+handle = grokfast.attach(optimizer, grokfast.EMA(alpha=0.98), lamb=ramp)
 
 tokens = torch.arange(10)
 for _ in range(100):
@@ -23,5 +23,5 @@ for _ in range(100):
     loss = torch.nn.functional.cross_entropy(body(norm(embedding(tokens))), (tokens + 1) % 10)
     loss.backward()
     optimizer.step()
-print(f"loss {loss.item():.4f}; the filter holds {handle.memory_bytes} bytes")
+print(f"loss {loss.item():.4f}; the state has {handle.memory_bytes} bytes")
 assert norm.weight not in handle.state

@@ -1,4 +1,4 @@
-"""The same one line in Keras: an optimizer around the optimizer. Learns to multiply modulo 7, saves, resumes."""
+"""Keras: wrap the optimizer. The model learns to multiply modulo 7, is saved and continues."""
 
 import os
 import tempfile
@@ -24,7 +24,7 @@ model.compile(
 model.fit(inputs, answers, batch_size=49, epochs=100, verbose=0)
 
 with tempfile.TemporaryDirectory() as folder:
-    model.save(Path(folder, "model.keras"))  # holds the filter's state too
+    model.save(Path(folder, "model.keras"))  # includes the filter's state
     model = keras.saving.load_model(Path(folder, "model.keras"))
 loss = model.fit(inputs, answers, batch_size=49, epochs=100, verbose=0).history["loss"][-1]
 print(f"loss after 200 steps: {loss:.4f}")

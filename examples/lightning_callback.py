@@ -1,4 +1,4 @@
-"""Lightning: one callback, then a checkpoint and a resume. Learns to multiply modulo 7 from half of the table."""
+"""Lightning: one callback, a checkpoint and a resume. The model learns to multiply modulo 7 from half of the table."""
 
 import logging
 import tempfile
@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import grokfast
 from grokfast.integrations.lightning import GrokfastCallback
 
-# Lightning's own: it uses a name that torch has deprecated, and wants more workers than a table of 24 rows needs.
+# Warnings about Lightning itself: it uses a deprecated name of torch, and wants workers even for 24 rows.
 warnings.filterwarnings("ignore", message=".*treespec, LeafSpec.*is deprecated", category=FutureWarning)
 warnings.filterwarnings("ignore", message=".*does not have many workers")
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)

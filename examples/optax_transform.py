@@ -1,4 +1,4 @@
-"""The same one line in JAX: a transformation at the head of an Optax chain. Learns to multiply modulo 7."""
+"""JAX: put the filter first in an Optax chain. The model learns to multiply modulo 7."""
 
 import jax
 import jax.numpy as jnp

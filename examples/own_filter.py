@@ -1,4 +1,4 @@
-"""Design a filter by its frequency response instead of by alpha: what passes, what does not."""
+"""Design filters by their frequency response: three kinds with the same cutoff."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Train, save, resume: the one line in a whole script. Learns to multiply modulo 7 from half of the table."""
+"""Train, save and resume with a filter. The model learns to multiply modulo 7 from half of the table."""
 
 import tempfile
 from pathlib import Path
@@ -35,7 +35,7 @@ checkpoint = Path(tempfile.mkdtemp()) / "checkpoint.pt"
 torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, checkpoint)
 uninterrupted = train(model, optimizer, 100)
 
-model, optimizer = build()  # as a new process would
+model, optimizer = build()  # as in a new process
 saved = torch.load(checkpoint)
 model.load_state_dict(saved["model"])
 optimizer.load_state_dict(saved["optimizer"])

@@ -1,13 +1,12 @@
 # %% [markdown]
 # # Train, compare, look inside
 #
-# This notebook shows the three jobs of a researcher on a problem that trains in seconds: a small transformer learns
-# to add modulo 23. It needs `pip install "grokfast[lab]"`. It is written by `make notebook` from
-# `examples/researcher.py`.
+# A small transformer learns to add modulo 23 in seconds. The notebook trains it, compares settings and looks into the
+# network. It needs `pip install "grokfast[lab]"`. `make notebook` writes it from `examples/researcher.py`.
 #
 # ## A loop of your own
 #
-# `grokfast.attach` adds the filter to any optimizer. Nothing else in the loop changes.
+# `grokfast.attach` adds a filter to any first-order optimizer. The rest of the loop stays the same.
 
 # %%
 import torch
@@ -29,14 +28,14 @@ print(handle.step, "steps filtered;", handle.memory_bytes, "bytes of state")
 # %% [markdown]
 # ## Train
 #
-# `lab.train` does what `grokfast train modmul` does. Its settings are the flags of that command. Each run has a
-# directory of plain files. If you call it again with the same settings, it finds the complete run and does not train.
+# `lab.train` does the same as `grokfast train modmul`, and its settings are the flags of that command. Each run has a
+# directory of plain files. If a complete run with the same settings exists, `lab.train` returns it.
 #
-# There are three arms with two seeds each: AdamW, AdamW with the filter, and AdamW with a higher learning rate. The
-# third arm is there because a filter must be compared with a tuned baseline.
+# We train three arms with two seeds each: AdamW, AdamW with the filter, and AdamW with a higher learning rate. The
+# third arm shows whether tuning the baseline does as much as the filter.
 #
-# We tried several filters and learning rates on seed 0 and kept the one filter setting that reached the level in time.
-# The filter's default values did not reach it here. So this is an example of the tools, not evidence for the filter.
+# This shows the tools and is not evidence for the filter: we tried several filters on seed 0 and kept the only one that
+# reached the target accuracy in time. The default values did not.
 
 # %%
 import tempfile
@@ -59,9 +58,8 @@ for arm in arms:
 # %% [markdown]
 # ## Compare
 #
-# `lab.table` gives all runs as one data frame: a row per run with its settings and results. `first` is the step at
-# which validation accuracy first reached 95%, and null if it did not. Runs that differ only in their seed have the same
-# `experiment`.
+# `lab.table` returns a data frame with one row per run: its settings and results. `first` is the step at which the
+# validation accuracy first reached 95%, or null. Runs that differ only in their seed have the same `experiment`.
 
 # %%
 table = lab.table(folder)
@@ -82,15 +80,15 @@ axes.set(xlabel="steps", ylabel="validation accuracy")
 _ = figure.legend(loc="outside upper center")
 
 # %% [markdown]
-# Compare the filter with the best baseline, not with the first one. Two seeds on a small problem prove nothing.
-# `grokfast duel` tunes each arm with the same budget, then runs fresh seeds and gives a verdict with an interval.
-# `grokfast report RUN RUN...` writes one page about your runs.
+# Compare the filter with the best baseline, not with the first one. Two seeds prove nothing. `grokfast duel` tunes each
+# arm with the same budget, runs fresh seeds and gives a verdict with an interval. `grokfast report RUN RUN...` writes
+# one page about your runs.
 #
 # ## Look inside
 #
-# The network adds numbers by turning them into angles. `look_inside` measures this at each snapshot. The *restricted*
-# loss keeps the key frequencies alone. If it falls while the validation loss is still high, the solution grows before
-# the accuracy shows it.
+# The network adds numbers by adding angles, at a few key frequencies. `look_inside` measures this at each snapshot. The
+# *restricted* loss is computed from the key frequencies alone. If it falls while the validation loss is still high, the
+# network builds its solution before the accuracy shows it.
 
 # %%
 filtered = next(run for run in lab.load_runs(folder) if run.settings["filter"] == "ema")
@@ -111,7 +109,7 @@ _ = right.set(xlabel="frequency", ylabel="share of the embedding's power")
 # %% [markdown]
 # ## Read our results
 #
-# In a clone of the repository, `lab.table("results")` reads all runs behind its published numbers.
+# In a clone of the repository, `lab.table("results")` reads all runs behind our published numbers.
 
 # %%
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Transformers' Trainer with the filter, then resumed from a checkpoint. A tiny Llama learns to add modulo 11."""
+"""The Trainer of Transformers: one callback and a resume. A tiny Llama learns to add modulo 11."""
 
 import tempfile
 
@@ -41,8 +41,8 @@ def build() -> Trainer:
 
 whole = build()
 whole.train()
-resumed = build()  # as a new process would
+resumed = build()  # as in a new process
 resumed.train(resume_from_checkpoint=f"{args.output_dir}/checkpoint-30")
 equal = all(torch.equal(p, q) for p, q in zip(whole.model.parameters(), resumed.model.parameters(), strict=True))
-print(f"resumed at step 30, equal at step 60 to the run without a break: {equal}")
+print(f"resumed at step 30, equal at step 60 to the uninterrupted run: {equal}")
 assert equal

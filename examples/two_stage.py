@@ -1,4 +1,4 @@
-"""Two stages: leave gradients alone until the training set is learnt, then amplify their slow part."""
+"""Start later: leave gradients unchanged until the training set is learnt, then amplify their slow part."""
 
 import torch
 
@@ -18,5 +18,5 @@ for step in range(200):
     optimizer.step()
     accuracy = (logits.argmax(1) == labels).float().mean().item()
     if not saturated.fired and saturated.observe(accuracy):
-        print(f"training accuracy {accuracy:.2f} at step {step}: the second stage begins")
+        print(f"training accuracy {accuracy:.2f} at step {step}: the filter starts")
 assert handle.active

@@ -1,6 +1,5 @@
 """README and docs: Python blocks run as they stand, commands are understood, links lead somewhere, names exist."""
 
-import importlib.util
 import pkgutil
 import re
 import shlex
@@ -74,8 +73,6 @@ def test_the_pages_have_code() -> None:
 
 @pytest.mark.parametrize("page", PAGES_WITH_CODE, ids=name)
 def test_python_blocks_run_as_they_stand(page: Path, tmp_path: Path) -> None:
-    if page.name == "timm.md" and importlib.util.find_spec("torchvision") is None:
-        pytest.skip("timm needs torchvision; tests/integrations/test_timm.py runs this page without it")
     (tmp_path / "page.py").write_text(script(page.read_text()))
     if "load_runs" in page.read_text():  # there must be something to load
         assert main([*TINY_RUN, "--runs-dir", str(tmp_path / "runs")]) == 0

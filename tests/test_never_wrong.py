@@ -366,7 +366,7 @@ def test_trigger_that_is_never_told_anything_is_reported_once() -> None:
     trigger = Saturation(above=0.9)
     grokfast.attach(optimizer, EMA_2, start=trigger)
     filtered_constant(optimizer, param, 1000)
-    with pytest.warns(UserWarning, match=r"not told any value in 1000 steps: call observe\(\)"):
+    with pytest.warns(UserWarning, match=r"has observed no value in 1000 steps: call observe\(\)"):
         filtered_constant(optimizer, param, 1)
     filtered_constant(optimizer, param, 2)
 

@@ -1,12 +1,11 @@
-"""Accelerated grokking: amplify the slow part of the gradients of any PyTorch optimizer.
+"""Grokfast: amplify the slow part of each gradient, in any first-order PyTorch optimizer.
 
-`import grokfast` is instant and imports nothing: torch is imported when a name is used for the first time. So
-`grokfast.optax` works without torch.
+`import grokfast` imports nothing else. The first use of a name imports torch. `grokfast.optax` works without torch.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # typing alone would take ten times as long to import as this file
+TYPE_CHECKING = False  # importing typing would take ten times as long as the rest of this file
 
 if TYPE_CHECKING:
     from grokfast.binding.attach import attach
@@ -48,7 +47,7 @@ _HOMES = {
 }
 
 
-if not TYPE_CHECKING:  # else every misspelt name would have a type
+if not TYPE_CHECKING:  # hidden from type checkers, or every misspelt name would have a type
 
     def __getattr__(name):
         if name not in __all__:

@@ -1,4 +1,4 @@
-"""An optimizer with a filter by names, for configurations that name one class or function and its arguments."""
+"""Create an optimizer with a filter from names, for configuration files that name one class and its arguments."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ FILTERS: dict[str, type[Filter]] = {"ema": EMA, "ma": MA, "fir": FIR, "iir": IIR
 
 
 class Optimizer(torch.optim.Optimizer):
-    """Make an optimizer with a filter attached, for configurations that name an optimizer class such as `AdamW`.
+    """Create an optimizer with a filter attached, for configurations that name an optimizer class such as `AdamW`.
 
-    A call returns an optimizer of the named class, never an instance of this one. It is a class because many
-    configuration tools accept nothing else.
+    A call returns an optimizer of the named class, not an instance of this one. This is a class because many
+    configuration tools accept only classes.
 
     Examples:
         >>> import grokfast, torch
@@ -39,15 +39,15 @@ class Optimizer(torch.optim.Optimizer):
         nonfinite: Nonfinite = "scaler",
         **values: Any,
     ) -> torch.optim.Optimizer:
-        """Make the optimizer and attach the filter.
+        """Create the optimizer and attach the filter.
 
         Args:
             params: parameters or param groups, as for any optimizer.
-            optimizer: a class of `torch.optim` by name, or anything that makes an optimizer from `params`.
+            optimizer: the name of a class in `torch.optim`, or a callable that creates an optimizer from `params`.
             filter: `"ema"`, `"ma"`, `"fir"`, `"iir"` or `"butterworth"`, or a filter such as `grokfast.EMA()`.
             start: when to begin changing gradients, as in `grokfast.attach`.
             nonfinite: what to do when a gradient holds an inf or a NaN, as in `grokfast.attach`.
-            values: the values of the filter, if `filter` is a name, and of the optimizer.
+            values: arguments of the filter, if `filter` is a name, and of the optimizer.
         """
         make = find_optimizer(optimizer)
         chosen, rest = make_filter(filter, values, make)
@@ -72,7 +72,7 @@ def find_optimizer(name: str | Callable[..., torch.optim.Optimizer]) -> Callable
 def make_filter(
     filter: str | Filter, values: dict[str, Any], make: Callable[..., torch.optim.Optimizer]
 ) -> tuple[Filter, dict[str, Any]]:
-    """The filter, and the values that are not its own."""
+    """The filter, and the values that it does not take."""
     if not isinstance(filter, str):
         return filter, values
     if filter not in FILTERS:
@@ -86,11 +86,11 @@ def make_filter(
 def check_values(
     make: Callable[..., Any], kind: type[Filter], given: set[str], own: set[str], fields: set[str]
 ) -> None:
-    """Refuse a value that both take and one that neither takes, as far as the optimizer says what it takes."""
+    """Refuse a value that both the optimizer and the filter take, or neither. `**kwargs` take everything."""
     title = getattr(make, "__name__", repr(make))
     try:
         parameters = inspect.signature(make).parameters
-    except ValueError:  # what is not written in Python may have none
+    except ValueError:  # a builtin may have no signature
         return
     if both := sorted(own & set(parameters)):
         remedy = f"write filter=grokfast.{kind.__name__}({both[0]}=...)"

@@ -1,7 +1,7 @@
-"""gradfilter_ema and gradfilter_ma with the signatures of the paper's appendix C, on the arithmetic of the filters.
+"""gradfilter_ema and gradfilter_ma with the signatures of the paper's appendix C, computed by the filters.
 
-Call one of them between `loss.backward()` and `optimizer.step()`, once per optimizer step and never per micro-batch.
-`grokfast.attach` does this for you, and takes care of AMP, accumulation, closures and checkpoints.
+Call one of them between `loss.backward()` and `optimizer.step()`, once per optimizer step and not per micro-batch.
+`grokfast.attach` does this for you and handles AMP, accumulation, closures and checkpoints.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def gradfilter_ema(
     Args:
         m: the model, after `backward()`.
         grads: the result of the last call; None at the first call.
-        alpha: memory of the average, in [0, 1).
-        lamb: gain of the average, >= 0.
+        alpha: decay of the average, in [0, 1).
+        lamb: how much of the average is added, >= 0.
 
     Returns:
         The average of each parameter by name, for the next call. `torch.save` can save it.
@@ -68,14 +68,14 @@ def gradfilter_ma(
         m: the model, after `backward()`.
         grads: the result of the last call; None at the first call.
         window_size: number of gradients averaged, >= 1.
-        lamb: gain of the mean, >= 0.
+        lamb: how much of the mean is added, >= 0.
         filter_type: `"mean"` or `"sum"` of the window.
-        warmup: leave gradients as they are until the window is full.
-        trigger: leave gradients as they are and only fill the window, as the authors' scripts do in the first stage.
+        warmup: leave gradients unchanged until the window is full.
+        trigger: leave gradients unchanged and only fill the window, as the authors' scripts do in the first stage.
 
     Returns:
         The window of each parameter by name, for the next call. `torch.save` can save it. It is the state of
-        `grokfast.MA`, not a deque as in the paper's listing, so a step costs the same for every window size.
+        `grokfast.MA`, not a deque as in the paper's listing, so that a step takes the same time for every window size.
 
     Examples:
         >>> model = nn.Linear(2, 1)
@@ -98,7 +98,7 @@ def gradfilter_ma(
 
 @torch.no_grad()
 def filter_module(m: nn.Module, filter: Filter, states: dict[str, dict[str, Any]], *, active: bool = True) -> None:
-    """Filter all gradients of a module in place; make the states that do not exist yet."""
+    """Filter all gradients of a module in place. Create missing states."""
     params = {name: p for name, p in m.named_parameters() if p.requires_grad and p.grad is not None}
     taken: set[int] = set()
     for name, p in params.items():
@@ -122,7 +122,7 @@ def filter_module(m: nn.Module, filter: Filter, states: dict[str, dict[str, Any]
 
 
 def bundle_names(params: dict[str, nn.Parameter], states: dict[str, dict[str, Any]], filter: Filter) -> list[list[str]]:
-    """Names of parameters that one filter call can take: same phase, dtype, device and kernel."""
+    """Groups of parameter names for one filter call each: same phase, dtype, device and kernel."""
     groups: dict[Any, list[str]] = {}
     for name, p in params.items():
         grad = gradient(p)

@@ -1,7 +1,7 @@
-"""The filters as Optax transformations: g <- g + lamb lowpass(g), anywhere in a chain.
+"""The filters as Optax transformations: g <- g + lamb lowpass(g).
 
-One `update` is one step and runs inside `jit`. If any gradient is inf or NaN, the step leaves the state and the
-gradients as they are, like `grokfast.attach` with `nonfinite="ignore"`. torch is not imported.
+They work anywhere in a chain and inside `jit`. If any gradient is inf or NaN, the step leaves the state and all
+gradients unchanged, like `grokfast.attach` with `nonfinite="ignore"`. torch is not imported.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if not hasattr(optax, "safe_increment"):
 __all__ = ["EMAState", "MAState", "ema", "ma"]
 
 Number = float | jax.Array
-"""A hyper-parameter: a number, or an array where `optax.inject_hyperparams` or a caller's `jit` supplies it."""
+"""A hyper-parameter: a number, or an array if it comes from `optax.inject_hyperparams` or a caller's `jit`."""
 
 
 # EMA (Algorithm 2): m <- alpha m + (1 - alpha) g;  g <- g + lamb m ----------------------------------------------------
@@ -40,7 +40,7 @@ class EMAState(NamedTuple):
 
     Attributes:
         seen: number of gradients.
-        slow: the average, like the parameters, in float32 at least.
+        slow: the averages, a tree like the parameters, in float32 or wider.
 
     Examples:
         >>> ema(alpha=0.98).init(jnp.zeros(2))
@@ -59,16 +59,16 @@ def ema(
     init: Literal["first", "zero"] = "first",
     start: int | jax.Array = 0,
 ) -> optax.GradientTransformation:
-    """Amplify slow gradients by an exponential moving average: the twin of `grokfast.EMA`.
+    """Amplify slow gradients by an exponential moving average: as `grokfast.EMA` does.
 
     m_1 = g_1,  m_t = alpha m_{t-1} + (1 - alpha) g_t,  g_t <- g_t + lamb m_t
 
     Args:
-        alpha: memory of the average, in [0, 1). The paper recommends 0.8 to 0.99.
-        lamb: gain of the average, >= 0. The paper recommends 0.1 to 5.
+        alpha: decay of the average, in [0, 1). The paper recommends 0.8 to 0.99.
+        lamb: how much of the average is added, >= 0. The paper recommends 0.1 to 5.
         slow_only: use lamb m instead of g + lamb m.
         init: `"first"` seeds the average with the first gradient, `"zero"` with zeros.
-        start: number of updates that leave gradients as they are and only keep the average warm.
+        start: number of updates that leave gradients unchanged and only update the average.
 
     Returns:
         A transformation to chain before an optimizer.
@@ -102,7 +102,7 @@ def ema(
 
 
 def blend(grad: Any, slow: Any, *, weight: Any, finite: jax.Array) -> Any:
-    """slow + weight (grad - slow), or slow itself if there is no gradient or not all are `finite`."""
+    """slow + weight (grad - slow); slow itself without a gradient or if not all gradients are `finite`."""
     if grad is None:
         return slow
     weight, grad = as_real(weight, slow), grad.astype(slow.dtype)
@@ -116,13 +116,13 @@ def blend(grad: Any, slow: Any, *, weight: Any, finite: jax.Array) -> Any:
 
 
 class MAState(NamedTuple):
-    """State of `ma`. The trees are like the parameters, in float32 at least.
+    """State of `ma`: trees like the parameters, in float32 or wider.
 
     Attributes:
         seen: number of gradients.
-        window: (window_size, ...), a ring; the slot to write next holds no valid gradient.
+        window: a ring buffer (window_size, ...); the slot to be written next is not part of the sum.
         rest: sum of the window_size - 1 newest gradients.
-        fresh: sum of the gradients written in this lap of the ring.
+        fresh: sum of the gradients written since the ring buffer last began from slot 0.
 
     Examples:
         >>> ma(window_size=3).init(jnp.zeros(2)).window.shape
@@ -154,23 +154,23 @@ def ma(
     window_dtype: Any = None,
     start: int | jax.Array = 0,
 ) -> optax.GradientTransformation:
-    """Amplify slow gradients by the mean of the last `window_size` gradients: the twin of `grokfast.MA`.
+    """Amplify slow gradients by the mean of the last `window_size` gradients: as `grokfast.MA` does.
 
     total <- total - oldest + g,  g <- g + lamb total / window_size
 
-    A step costs the same for every window size. A second sum starts from zero with each lap of the ring and replaces
-    the first at its end, so that a rounding error lasts two windows at most.
+    A step takes the same time for every window size. A second sum starts from zero with each pass through the ring
+    buffer and replaces the first at its end, so that a rounding error lasts two windows at most.
 
     Args:
-        window_size: number of gradients averaged, >= 1; takes the memory of `window_size + 2` gradients.
-        lamb: gain of the mean, >= 0.
+        window_size: number of gradients averaged, >= 1. The state is as large as `window_size + 2` gradients.
+        lamb: how much of the mean is added, >= 0.
         slow_only: use lamb * mean instead of g + lamb * mean.
-        warmup: leave gradients as they are until the window is full, like the released code; False averages the
+        warmup: leave gradients unchanged until the window is full, like the released code. False averages the
             gradients seen so far, like Algorithm 1.
         reduction: `"mean"` or `"sum"` of the window.
         window_dtype: dtype of the stored window, None for the state's dtype. `"bfloat16"` halves the memory; each
             stored gradient is then rounded to 8 bits of mantissa.
-        start: number of updates that leave gradients as they are and only fill the window.
+        start: number of updates that leave gradients unchanged and only fill the window.
 
     Returns:
         A transformation to chain before an optimizer.
@@ -211,10 +211,10 @@ def ma(
 
 
 def push(grad: Any, window: Any, rest: Any, fresh: Any, *, place: jax.Array, finite: jax.Array) -> Ring:
-    """Write a gradient into its slot of the ring, or change nothing if not all are `finite`.
+    """Write a gradient into its slot of the ring buffer, or change nothing if not all gradients are `finite`.
 
-    The ring is written first and read later: a compiler that finds a read before the write may copy the window. Hence
-    the oldest gradient is subtracted now, not when it is overwritten.
+    The write comes before the read, because a compiler may copy the window if a read comes first. So the oldest
+    gradient is subtracted now, not when it is overwritten.
     """
     if grad is None:
         return Ring(window, rest, fresh, None)
@@ -222,7 +222,7 @@ def push(grad: Any, window: Any, rest: Any, fresh: Any, *, place: jax.Array, fin
     newest = jnp.where(finite, grad.astype(window.dtype), 0)
     window = jax.lax.dynamic_update_index_in_dim(window, newest, place, 0)
     leaving = jax.lax.dynamic_index_in_dim(window, (place + 1) % size, keepdims=False).astype(rest.dtype)
-    # Added as stored, not as it came: the value subtracted later must be the value added.
+    # Add the stored value, because the same value is subtracted later.
     total, gathered = rest + newest.astype(rest.dtype), fresh + newest.astype(rest.dtype)
     lap_ends = place == size - 1
     total, gathered = jnp.where(lap_ends, gathered, total), jnp.where(lap_ends, 0, gathered)
@@ -238,7 +238,7 @@ def pick(rings: Any, name: str) -> Any:
 
 
 def mix(grads: Any, slow: Any, lamb: Any, slow_only: bool, active: jax.Array, divisor: Any = 1) -> Any:
-    """g + lamb slow / divisor, or lamb slow / divisor, in the precision of the state; g where not `active`."""
+    """g + lamb slow / divisor, or lamb slow / divisor, in the precision of the state; g if not `active`."""
 
     def mixed(g: Any, m: Any) -> Any:
         if g is None:
@@ -251,15 +251,15 @@ def mix(grads: Any, slow: Any, lamb: Any, slow_only: bool, active: jax.Array, di
 
 
 def map_grads(function: Callable[..., Any], grads: Any, *trees: Any) -> Any:
-    """Map over `grads` and trees of the same shape; None is a leaf: a parameter without a gradient."""
+    """Map over `grads` and trees of the same shape. A leaf None is a parameter without a gradient."""
     return jax.tree.map(function, grads, *trees, is_leaf=lambda x: x is None)
 
 
 def zeros_of(params: Any, *leading: int, dtype: Any = None) -> Any:
-    """Zeros like the parameters, with `leading` dimensions in front, in a dtype that can hold an average."""
+    """Zeros like the parameters, with `leading` dimensions in front, in a dtype precise enough for an average."""
 
     def zeros(p: Any) -> jax.Array:
-        # A bf16 average of a constant 1 at alpha 0.98 stalls at 0.879: the increments round away.
+        # In bf16 the average of a constant 1 at alpha 0.98 stalls at 0.879, because small increments are rounded away.
         own = jnp.result_type(p)
         wide = own if jnp.issubdtype(own, jnp.inexact) and own.itemsize >= 4 else jnp.float32
         like = jnp.zeros_like(p, dtype=wide if dtype is None else dtype)
@@ -269,7 +269,7 @@ def zeros_of(params: Any, *leading: int, dtype: Any = None) -> Any:
 
 
 def as_real(value: Any, like: jax.Array) -> jax.Array:
-    """A hyper-parameter in the precision of the state, whatever its own dtype."""
+    """A hyper-parameter in the precision of the state."""
     return jnp.asarray(value, jnp.finfo(like.dtype).dtype)
 
 
@@ -281,7 +281,7 @@ def increment(count: jax.Array, finite: jax.Array) -> jax.Array:
     return jnp.where(finite, optax.safe_increment(count), count)
 
 
-# The checks of the torch filters for values that may also be arrays; messages name Optax' remedies --------------------
+# Checks of values that may be arrays; the messages name what to do in Optax -------------------------------------------
 
 
 def check_common(lamb: object, slow_only: object, start: object) -> None:
@@ -292,7 +292,7 @@ def check_common(lamb: object, slow_only: object, start: object) -> None:
 
 
 def check_number(name: str, value: object, *, high: float = math.inf) -> None:
-    """Raise unless `value` is a number in [0, high), or an array, whose value may not be known yet."""
+    """Raise unless `value` is a number in [0, high) or an array, whose value may not be known yet."""
     if is_array(value):
         return
     if callable(value):
@@ -302,7 +302,7 @@ def check_number(name: str, value: object, *, high: float = math.inf) -> None:
 
 
 def check_count(name: str, value: object) -> None:
-    """Raise unless `value` is an integer >= 1; it sets a shape, so it must be known."""
+    """Raise unless `value` is an integer >= 1. It sets a shape, so it must not be an array."""
     if is_array(value):
         remedy = f'with optax.inject_hyperparams name it in static_args="{name}"'
         raise TypeError(f"{name} must be an integer >= 1, got {value!r}; {remedy}")
@@ -310,7 +310,7 @@ def check_count(name: str, value: object) -> None:
 
 
 def dtype_name(dtype: Any) -> Any:
-    """`"bfloat16"` for all spellings of it; None and anything that is no dtype as they are."""
+    """The name of a dtype, such as `"bfloat16"`; None and values that are not a dtype unchanged."""
     try:
         return None if dtype is None else jnp.dtype(dtype).name
     except TypeError:

@@ -11,10 +11,10 @@ from grokfast.checks import check_count
 
 
 class Trigger(Protocol):
-    """Anything that tells when the second stage begins and keeps its progress in one integer.
+    """An object that says when the filter starts, and keeps its progress in one integer.
 
     Attributes:
-        streak: the progress. Checkpoints save it, and loading one sets it.
+        streak: the progress. Checkpoints save and restore it.
 
     Examples:
         >>> class Plateau:
@@ -36,23 +36,23 @@ class Trigger(Protocol):
 
     @property
     def fired(self) -> bool:
-        """True once the second stage has begun, and from then on."""
+        """True from the moment that the filter starts."""
         ...
 
 
 class Saturation:
-    """Fires when an observed training metric has stayed beyond a level for `patience` observations in a row.
+    """A trigger that fires when a training metric has reached a threshold `patience` times in a row.
 
-    Give exactly one of `above` (for an accuracy) and `below` (for a loss), and call `observe` whenever the metric
-    is known, for example once per epoch. Once fired it stays fired.
+    Give either `above` (for an accuracy) or `below` (for a loss), and call `observe` with the metric regularly, for
+    example once per epoch. A trigger that has fired stays fired.
 
     Args:
-        above: the level that an increasing metric must reach.
-        below: the level that a decreasing metric must reach.
-        patience: number of observations in a row that must lie beyond the level, >= 1.
+        above: threshold for an increasing metric.
+        below: threshold for a decreasing metric.
+        patience: number of observations in a row that must reach the threshold, >= 1.
 
     Attributes:
-        streak: number of observations in a row that lie beyond the level.
+        streak: number of observations in a row that have reached the threshold.
         observations: number of observations so far.
 
     Examples:
@@ -64,38 +64,38 @@ class Saturation:
     def __init__(self, *, above: float | None = None, below: float | None = None, patience: int = 1) -> None:
         if (above is None) == (below is None):
             raise ValueError(f"give exactly one of above and below, got above={above!r}, below={below!r}")
-        level = above if below is None else below
-        if isinstance(level, bool) or not isinstance(level, (int, float)) or not math.isfinite(level):
-            raise ValueError(f"{'above' if below is None else 'below'} must be a finite number, got {level!r}")
+        threshold = above if below is None else below
+        if isinstance(threshold, bool) or not isinstance(threshold, (int, float)) or not math.isfinite(threshold):
+            raise ValueError(f"{'above' if below is None else 'below'} must be a finite number, got {threshold!r}")
         if isinstance(patience, bool) or not isinstance(patience, int) or patience < 1:
             raise ValueError(f"patience must be an integer >= 1, got {patience!r}")
         self.above, self.below, self.patience = above, below, patience
         self.streak = self.observations = 0
 
     def observe(self, value: float) -> bool:
-        """Observe one value of the metric; return whether the trigger has fired, now or before."""
+        """Observe one value of the metric. Return whether the trigger has fired, now or before."""
         self.observations += 1
         if not self.fired:
-            beyond = value >= self.above if self.above is not None else value <= self.below  # type: ignore[operator]
-            self.streak = self.streak + 1 if beyond else 0
+            reached = value >= self.above if self.above is not None else value <= self.below  # type: ignore[operator]
+            self.streak = self.streak + 1 if reached else 0
         return self.fired
 
     @property
     def fired(self) -> bool:
-        """Whether the level has been held long enough."""
+        """Whether the threshold has been reached `patience` times in a row."""
         return self.streak >= self.patience
 
     def __repr__(self) -> str:
-        level = f"above={self.above}" if self.above is not None else f"below={self.below}"
-        return f"Saturation({level}, patience={self.patience}, streak={self.streak})"
+        threshold = f"above={self.above}" if self.above is not None else f"below={self.below}"
+        return f"Saturation({threshold}, patience={self.patience}, streak={self.streak})"
 
 
 class Ramp:
     """A schedule of lamb or alpha: linear between the given points, constant before the first and after the last.
 
     Args:
-        points: values by step, e.g. `{0: 0.0, 1000: 2.0, 9000: 2.0, 10_000: 0.0}` for a gain that grows, stays and
-            falls again. Steps are those of `handle.step`.
+        points: values by `handle.step`, e.g. `{0: 0.0, 1000: 2.0, 9000: 2.0, 10_000: 0.0}` to grow, stay constant and
+            fall again.
 
     Examples:
         >>> warmup = Ramp({0: 0.0, 1000: 2.0})  # for grokfast.attach(..., lamb=warmup)

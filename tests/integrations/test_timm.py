@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 import grokfast
-from test_docs import script
 
 if importlib.util.find_spec("timm") is None:
     pytest.skip("timm is not installed: pip install --no-deps timm", allow_module_level=True)
@@ -71,7 +70,3 @@ def test_lookahead_around_a_filtered_optimizer_equals_gradfilter_ema_by_hand(fac
     grokfast.attach(optimizer, grokfast.EMA(alpha=ALPHA, lamb=LAMB))
     found = train(attached, sys.modules["timm.optim"].Lookahead(optimizer), lamb_by_hand=0.0)
     assert all(map(torch.equal, found, expected))
-
-
-def test_page_runs_as_it_stands() -> None:
-    exec(compile(script((ROOT / "docs" / "hosts" / "timm.md").read_text()), "timm.md", "exec"), {})

@@ -318,7 +318,7 @@ def test_step_that_bypasses_the_filter_is_an_error(tmp_path: Path) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     trainer = with_optimizer(optimizer, model, tmp_path)
     optimizer.step = lambda closure=None: None  # type: ignore[method-assign]  # as a host that steps by itself
-    with pytest.raises(RuntimeError, match=r"saw no gradient in an optimizer step: the host bypasses SGD.step"):
+    with pytest.raises(RuntimeError, match=r"saw no gradient in an optimizer step: the Trainer bypasses SGD.step"):
         trainer.train()
 
 

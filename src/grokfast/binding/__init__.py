@@ -1,1 +1,1 @@
-"""When a filter runs: once per optimizer step, on finished and unscaled gradients."""
+"""Run a filter once per optimizer step, on finished and unscaled gradients."""

@@ -34,37 +34,37 @@ def attach(
     lamb: Schedule | None = None,
     alpha: Schedule | None = None,
 ) -> Attachment:
-    """Make an optimizer amplify slow gradients. Nothing else in the training script changes.
+    """Make an optimizer amplify slow gradients. The rest of the training script stays the same.
 
     Args:
-        optimizer: any first-order `torch.optim.Optimizer`, also as prepared by Accelerate.
-        filter: what to add to the gradients, e.g. `grokfast.EMA(alpha=0.98, lamb=2.0)`.
+        optimizer: any first-order `torch.optim.Optimizer`, also one prepared by Accelerate.
+        filter: computes what is added to the gradients, e.g. `grokfast.EMA(alpha=0.98, lamb=2.0)`.
         start: when to begin changing gradients: a step (from 0, counting steps in which the filter saw a gradient) or
-            a trigger (anything with `fired` and `streak`, e.g. `grokfast.Saturation`). Until then gradients stay as
-            they are, and the filter's state is kept warm.
-        nonfinite: what to do when a gradient holds an inf or a NaN. Steps that a `GradScaler` discards are always
-            ignored silently. `"scaler"` does no more than that: it costs no pass over the gradients, and without a
-            scaler it never waits for the device; an inf then enters the filter's state, and the parameters through the
-            optimizer. The other choices check every gradient. `"ignore"` leaves the filter's state and all gradients
-            of such a step as they are; the optimizer takes the step. `"skip"` also makes the optimizer skip the step:
-            it sees no gradients. Both warn once. `"raise"` raises `FloatingPointError` before anything has changed.
+            a trigger (an object with `fired` and `streak`, e.g. `grokfast.Saturation`). Before that, gradients stay
+            unchanged and the filter only updates its state.
+        nonfinite: what to do if a gradient holds an inf or a NaN. Steps that a `GradScaler` discards are always
+            ignored silently. `"scaler"` checks nothing else: an inf enters the filter's state and, through the
+            optimizer, the parameters. The other choices check every gradient, which makes the host wait for the
+            device. `"ignore"` leaves the filter's state and all gradients of the step unchanged; the optimizer takes
+            the step. `"skip"` also makes the optimizer skip the step, by hiding the gradients from it. Both warn once.
+            `"raise"` raises `FloatingPointError` before anything has changed.
         params: the parameters to filter, e.g. those of an embedding; all by default. Others have no state.
-        lamb: a schedule of the gain instead of the filter's own value: a function of the step, e.g.
-            `grokfast.Ramp({0: 0.0, 1000: 2.0})`. The step is `handle.step`, so a resumed run continues the schedule.
-        alpha: a schedule of the memory of an `EMA`.
+        lamb: a schedule instead of the filter's own value: a function of `handle.step`, e.g.
+            `grokfast.Ramp({0: 0.0, 1000: 2.0})`. A resumed run continues the schedule.
+        alpha: a schedule for the alpha of an `EMA`.
 
-    Gradients are edited in place, once per backward pass: call `zero_grad()` between steps as usual. A second `step()`
-    on the same gradients would amplify them again.
+    Gradients are edited in place. Call `zero_grad()` between steps: a second `step()` on the same gradients filters
+    them again.
 
     Returns:
         The handle of the filter: see `grokfast.Attachment`.
 
-    A param group may override the filter's values and the schedules at any time by its keys `grokfast_lamb` and
-    `grokfast_alpha`; `grokfast=False` switches the filter off for the group and freezes its state.
+    The keys `grokfast_lamb` and `grokfast_alpha` of a param group override the filter's values and the schedules, at
+    any time. `grokfast=False` switches the filter off for the group and leaves its state unchanged.
 
-    To resume, attach, then load: an optimizer that loads without the filter attached casts the filter's state to the
-    dtype of the parameters. Resetting the optimizer's state of a parameter resets the filter's too. A deep copy of the
-    optimizer has the filter too; attach to the copy for a handle of it.
+    To resume, attach, then load: an optimizer that loads without the filter casts the filter's state to the dtype of
+    the parameters. Resetting the optimizer's state of a parameter resets the filter's state too. A deep copy of the
+    optimizer has the filter; attach to the copy to get a handle of it.
 
     Examples:
         >>> import grokfast, torch
@@ -87,7 +87,7 @@ def attach(
 
 
 def check_optimizer(optimizer: object) -> None:
-    """Refuse what takes no dense gradient exactly once per step, and what has a filter already."""
+    """Raise unless the optimizer takes one dense gradient per step and has no filter yet."""
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
     if isinstance(optimizer, LBFGS):
@@ -105,11 +105,11 @@ def check_optimizer(optimizer: object) -> None:
     if not any(group["params"] for group in optimizer.param_groups):
         raise ValueError("optimizer must have at least one parameter, got none")
     if any(getattr(p, "_is_flat_param", False) for group in optimizer.param_groups for p in group["params"]):
-        raise TypeError("parameters must be whole or DTensors: FSDP version 1 flattens them, use fully_shard")
+        raise TypeError("FSDP version 1 must keep the parameters: set use_orig_params=True or use fully_shard")
 
 
 def refuse_other_steps(optimizer: Optimizer) -> None:
-    """Refuse optimizers that are driven by other methods than `step()`, where no hook runs."""
+    """Refuse optimizers that step in other methods than `step()`, which run no hooks."""
     kind = type(optimizer).__name__
     if any(base.__name__ in ("GrokFastAdamW", "GrokAdamW") for base in type(optimizer).__mro__):
         raise TypeError(f"optimizer must have no filter of its own: {kind} has one inside, and two would amplify twice")
@@ -122,7 +122,7 @@ def refuse_other_steps(optimizer: Optimizer) -> None:
 
 
 def check_schedules(filter: Filter, schedules: Mapping[str, Any]) -> None:
-    """Refuse schedules of values that the filter does not have, and those that do not begin with a valid one."""
+    """Refuse a schedule if the filter does not have its value or if its first value is invalid."""
     kind = type(filter).__name__
     for name, schedule in schedules.items():
         if name not in filter.tunable:
@@ -134,7 +134,7 @@ def check_schedules(filter: Filter, schedules: Mapping[str, Any]) -> None:
 
 
 def check_params(optimizer: Optimizer, params: Iterable[Tensor]) -> list[Tensor]:
-    """The chosen parameters as a list; each must be the optimizer's."""
+    """The chosen parameters as a list. The optimizer must have each of them."""
     if isinstance(params, Tensor):
         raise TypeError("params must be an iterable of parameters, got a tensor")
     chosen = list(params)
@@ -149,7 +149,7 @@ def check_params(optimizer: Optimizer, params: Iterable[Tensor]) -> list[Tensor]
 
 
 def unwrap(optimizer: Any) -> Any:
-    """The optimizer inside one that Accelerate prepared; TypeError for any other wrapper."""
+    """The optimizer inside one that Accelerate prepared. Any other wrapper is a TypeError."""
     kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(optimizer).__mro__}
     kind = type(optimizer).__name__
     if kinds & ENGINES:
@@ -165,7 +165,7 @@ def unwrap(optimizer: Any) -> Any:
 
 
 def wrapped_by(optimizer: Any) -> list[Optimizer]:
-    """The optimizers that an optimizer keeps in its attributes: it leaves the steps to them, or saves their state."""
+    """The optimizers in the attributes of an optimizer, which is then a wrapper around them."""
     found = dict[int, Optimizer]()
     for value in getattr(optimizer, "__dict__", {}).values():
         several = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else (value,)

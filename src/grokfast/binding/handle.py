@@ -18,20 +18,20 @@ from grokfast.checks import check_bool
 from grokfast.filters.base import Filter, State
 from grokfast.stages import Trigger
 
-COPIER = "__deepcopy__"  # copy.deepcopy asks the object itself for it
+COPIER = "__deepcopy__"  # copy.deepcopy calls it if the object has it
 
 
 def handle_of(optimizer: Optimizer) -> Attachment | None:
-    """The handle of the filter that is attached to an optimizer."""
+    """The handle of the filter on an optimizer, if it has one."""
     handle = getattr(vars(optimizer).get(COPIER), "__self__", None)
     return handle if isinstance(handle, Attachment) else None
 
 
 class Attachment:
-    """The handle of a filter on an optimizer. `attach` makes it.
+    """The handle of a filter on an optimizer, which `attach` returns.
 
     Attributes:
-        optimizer: the optimizer that it filters for.
+        optimizer: the optimizer.
         start: as given to `attach`.
         nonfinite: as given to `attach`.
 
@@ -59,19 +59,19 @@ class Attachment:
         schedules: Mapping[str, Schedule] | None = None,
     ) -> None:
         self.optimizer, self.start, self.nonfinite = optimizer, start, nonfinite
-        self._copied = False  # whether it came with a copy of the optimizer
+        self._copied = False  # whether it was created by copying an optimizer
         self._enabled = True
-        self._last: Outcome | None = None  # of this step, if the filter has run
-        self._done: Outcome | None = None  # the last outcome, also after its step
-        self._stepping: list[Slot] = []  # whose entries can be placed after this step
+        self._last: Outcome | None = None  # of this step, if the filter has run in it
+        self._done: Outcome | None = None  # the last outcome, kept after its step
+        self._stepping: list[Slot] = []  # their entries can be placed after this step
         self._hidden: list[tuple[Tensor, Tensor]] = []  # parameters and gradients, while a step is skipped
         self._warned = self._unobserved = self._hinted = False
-        self._waiting = False  # for the optimizer to call its closure
+        self._waiting = False  # whether the optimizer has not called its closure yet
         self._states = States(optimizer, filter, start)
         self._runner = Runner(self._states, nonfinite, params, schedules or {})
-        if (previous := handle_of(optimizer)) is not None:  # which came with a copy
+        if (previous := handle_of(optimizer)) is not None:  # created by copying the optimizer
             previous.remove(keep_state=True)
-        # A compiler gains nothing from bookkeeping: under torch.compile(optimizer.step) it stays plain Python.
+        # Compiling the bookkeeping gains nothing: under torch.compile(optimizer.step) it stays plain Python.
         before: Any = torch.compiler.disable(self._before_step)
         after: Any = torch.compiler.disable(self._after_step)
         self._hooks = (
@@ -87,14 +87,12 @@ class Attachment:
 
     @property
     def filter(self) -> Filter:
-        """The filter attached. To change lamb or alpha during training, give `attach` a schedule or set the keys of the
-        param groups.
-        """
+        """The filter. To change lamb or alpha during training, use a schedule or the keys of the param groups."""
         return self._states.filter
 
     @property
     def enabled(self) -> bool:
-        """Set to False to leave gradients as they are; the filter's state is kept warm."""
+        """Set to False to leave gradients unchanged. The filter still updates its state."""
         return self._enabled
 
     @enabled.setter
@@ -111,10 +109,10 @@ class Attachment:
 
     @property
     def skipped(self) -> int:
-        """Number of steps whose gradients the filter did not take, since `attach`.
+        """Number of steps since `attach` that the filter ignored.
 
-        They held an inf or a NaN, or a fused optimizer discarded them for a `GradScaler`. Other optimizers do not call
-        their hooks in steps that a `GradScaler` discards.
+        Their gradients held an inf or a NaN, or a fused optimizer discarded them for a `GradScaler`. Steps of other
+        optimizers that a `GradScaler` discards are not counted, because they run no hooks.
         """
         return self._states.skipped
 
@@ -125,19 +123,19 @@ class Attachment:
 
     @property
     def active(self) -> bool:
-        """Whether the next step changes gradients: enabled, and the start has been reached."""
+        """Whether the filter is enabled and has started. An `MA` still changes nothing until its window is full."""
         started = self.step >= self.start if isinstance(self.start, int) else self.start.fired
         return self._enabled and started
 
     @property
     def state(self) -> dict[Tensor, State]:
-        """The filter's tensors of each parameter, by name. They are live, not copies."""
+        """The filter's tensors of each parameter, by name. They are not copies."""
         self._states.notice()
         return {param: tensors_of(entry) for param, entry in self._states.entries()}
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes held by the filter's state, on this rank if parameters are sharded."""
+        """Size of the filter's state in bytes; of this rank if parameters are sharded."""
         tensors = [local(tensor) for state in self.state.values() for tensor in state.values()]
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
@@ -149,13 +147,12 @@ class Attachment:
         return None if entry is None or entry[COUNT] == 0 else self.filter.slow(tensors_of(entry), entry[COUNT])
 
     def metrics(self, *, detail: bool = False) -> dict[str, float]:
-        """What the filter does, as a flat dict of numbers for any logger. Asking waits for the device.
+        """Measure the filter: a flat dict of numbers for any logger. It waits for the device.
 
-        `grokfast/ratio` is |lamb slow| / |g| and `grokfast/cosine` the cosine between g and slow, from the filter's
-        state and the current gradients: call it before `zero_grad()`. The same per param group as
-        `grokfast/group0/ratio`, and with `detail=True` per parameter by name. Not a number where there is no gradient.
-        `grokfast/active`, `grokfast/steps` and `grokfast/skipped` are numbers too. Under FSDP2 each rank measures its
-        own shards.
+        `grokfast/ratio` is |lamb slow| / |g| and `grokfast/cosine` the cosine between g and slow. Both need the
+        current gradients, so call it before `zero_grad()`; without gradients they are NaN. `grokfast/group0/ratio` is
+        that of a param group. `detail=True` adds each parameter by name. `grokfast/active`, `grokfast/steps` and
+        `grokfast/skipped` are numbers too. Under FSDP2 each rank measures its own shards.
         """
         check_bool("detail", detail)
         counts = {"active": self.active, "steps": self.step, "skipped": self.skipped}
@@ -171,23 +168,23 @@ class Attachment:
         return {**found, **{f"grokfast/{key}": float(value) for key, value in counts.items()}}
 
     def apply(self) -> None:
-        """Filter the gradients now instead of at the start of the coming `optimizer.step()`.
+        """Filter the gradients now instead of at the start of the next `optimizer.step()`.
 
         Needed only to clip filtered gradients: `backward(); handle.apply(); clip_grad_norm_(...); step()`. A second
-        call on the same gradients does nothing. Under a GradScaler call `scaler.unscale_(optimizer)` first. It checks
-        the gradients and waits for the device: a GradScaler may discard the step.
+        call on the same gradients does nothing. With a GradScaler call `scaler.unscale_(optimizer)` first. It checks
+        the gradients, because a GradScaler may discard the step, and so waits for the device.
         """
         if not self._hooks:
             raise RuntimeError("the filter was detached by remove(): attach it again")
-        # No complaint about an inf here: a GradScaler may discard the step. If the step is taken, its hook complains.
+        # Do not warn of an inf here: a GradScaler may discard the step. If it does not, the hook of the step warns.
         self._run(applied=True)
 
     def remove(self, *, keep_state: bool = False) -> None:
         """Detach the filter.
 
         Args:
-            keep_state: leave the filter's state in the optimizer, which saves it, and where attaching again finds it
-                and continues. By default the optimizer is left as if the filter had never been attached.
+            keep_state: leave the filter's state in the optimizer, which saves it, so that attaching again continues
+                from it. By default the state is deleted.
         """
         check_bool("keep_state", keep_state)
         if not self._hooks:
@@ -211,7 +208,7 @@ class Attachment:
         if not callable(closure):
             self._filter_once(kwargs)
             return None
-        # The gradients do not exist yet: the closure makes them inside the step.
+        # The gradients do not exist yet: the closure computes them during the step.
         wrapped = self._filtered(closure)
         return ((args[0], wrapped, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": wrapped})
 
@@ -231,15 +228,15 @@ class Attachment:
         return run
 
     def _filter_once(self, kwargs: Entry) -> None:
-        # A subclass whose step() calls super().step() fires the hooks twice: the inner one must not filter again.
+        # A subclass whose step() calls super().step() runs the hooks twice. The inner call must not filter again.
         self._run(kwargs=kwargs)
-        # With found_inf set, a GradScaler knows, and the optimizer discards the step by itself.
+        # If found_inf is set, a GradScaler knows of the inf, and the optimizer discards the step itself.
         if self._last is not None and self._last.bad and getattr(self.optimizer, "found_inf", None) is None:
             self._complain(self._last.bad)
         self._stepping = self._states.waiting()
 
     def _run(self, *, applied: bool = False, kwargs: Entry | None = None) -> None:
-        """Filter the gradients unless they have been filtered."""
+        """Filter the gradients unless that has happened already."""
         if self._last is not None and self._runner.is_current(self._last):
             return
         self._last = self._runner.run(self._begun, applied=applied, kwargs=kwargs or {}, named=not self._warned)
@@ -259,8 +256,8 @@ class Attachment:
     def _warn_if_unobserved(self) -> None:
         if not self._unobserved and getattr(self.start, "observations", None) == 0:
             self._unobserved = True
-            advice = "call observe() with a training metric, else the filter never starts"
-            warnings.warn(f"{self.start} was not told any value in {self._states.steps} steps: {advice}", stacklevel=2)
+            advice = "call observe() with a training metric, or the filter never starts"
+            warnings.warn(f"{self.start} has observed no value in {self._states.steps} steps: {advice}", stacklevel=2)
 
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: Entry) -> None:
         self._last = None
@@ -277,11 +274,11 @@ class Attachment:
         self._states.after_load(optimizer)
 
     def _complain(self, where: str) -> None:
-        """Raise, skip the step or leave it to the optimizer, since a gradient is not finite; warn the first time."""
+        """React to an inf or a NaN as `nonfinite` says: raise, or warn once and perhaps skip the step."""
         message = f"inf or NaN in the gradient of {where} at step {self._states.steps}"
         if self.nonfinite == "raise":
             raise FloatingPointError(f"gradients must be finite, got {message}")
-        if self.nonfinite == "skip":  # an optimizer leaves parameters without a gradient alone
+        if self.nonfinite == "skip":  # an optimizer does not change parameters without a gradient
             params = [param for group in self.optimizer.param_groups for param in group["params"]]
             self._hidden = [(param, param.grad) for param in params if param.grad is not None]
             for param, _ in self._hidden:
@@ -294,7 +291,7 @@ class Attachment:
     # Copies -------------------------------------------------------------------------------------------------------
 
     def _copy(self, memo: dict[int, Any]) -> Optimizer:
-        """A deep copy of the optimizer, with a filter that continues from a copy of the state."""
+        """A deep copy of the optimizer, with the filter and a copy of its state."""
         delattr(self.optimizer, COPIER)
         try:
             twin = copy.deepcopy(self.optimizer, memo)

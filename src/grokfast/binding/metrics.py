@@ -1,4 +1,4 @@
-"""What the filter does, in numbers: ratio = |lamb slow| / |g| and the cosine between g and slow."""
+"""Measures of a filter: ratio = |lamb slow| / |g| and the cosine between g and slow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from grokfast.filters.base import Filter
 
 
 class Sums(NamedTuple):
-    """|g|^2, |lamb slow|^2 and g . lamb slow, of one tensor or of many."""
+    """|g|^2, |lamb slow|^2 and g . lamb slow, summed over one or more tensors."""
 
     grad: float = 0.0
     slow: float = 0.0
@@ -35,9 +35,9 @@ def measure(runner: Runner, *, used: Mapping[Tensor, Filter], detail: bool) -> d
 
     Args:
         runner: of the attachment.
-        used: the filters that have edited the current gradients, so that lamb slow must be taken out again; a param
-            group may have another lamb by now.
-        detail: also per parameter, by its name or its place.
+        used: the filters that have edited the current gradients, from which lamb slow must be subtracted again. The
+            lamb of a param group may have changed since.
+        detail: also per parameter, by its name or index.
     """
     total, parts = Sums(), dict[str, float]()
     for index, group in enumerate(runner.groups):
@@ -60,14 +60,14 @@ def named(index: int, group: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
 
 @torch.no_grad()
 def sums_of(slot: Slot, filter: Filter, edited: bool) -> Sums | None:
-    """The sums of one parameter; None without gradient or state. Complex numbers count as pairs."""
+    """The sums of one parameter, or None without gradient or state. A complex number is a pair of numbers."""
     param, entry = slot.param, slot.entry
     if param.grad is None or entry is None or entry[COUNT] == 0 or param.grad.layout is not torch.strided:
         return None
     slow = filter.slow(slot.tensors, entry[COUNT]).to(wide(param.grad)) * filter.lamb
     grad = local(param.grad).resolve_conj().to(slow.dtype)
     if edited and filter.is_ready(entry[COUNT]):
-        if filter.slow_only:  # the gradient itself is gone
+        if filter.slow_only:  # the original gradient is lost
             return None
         grad = grad - slow
     g, s = (torch.view_as_real(t).flatten() if t.is_complex() else t.flatten() for t in (grad, slow))

@@ -1,11 +1,12 @@
-"""The filter's state of each parameter: `grokfast_*` keys of `optimizer.state[p]`, beside the optimizer's own.
+"""The filter's state of each parameter: keys `grokfast_*` in `optimizer.state[p]`, next to the optimizer's own keys.
 
-So whatever saves, loads, copies or shards the optimizer takes it along. Two rules:
+So the filter's state is saved, loaded, copied and sharded with the optimizer's. Two rules:
 
-1. Our keys are in `optimizer.state[p]` only beside the optimizer's own, unless the optimizer keeps no state: most
-   optimizers set up a parameter only if they find nothing. Until then our entry waits outside.
-2. Whoever resets the optimizer's state of a parameter between two steps resets the filter's too. If all of it is reset,
-   steps count from 0 again. What an optimizer does inside `step()` is no reset.
+1. Add our keys to `optimizer.state[p]` only after the optimizer has added its own, because most optimizers initialise
+   a parameter only if its entry is empty. Until then our entry waits outside. An optimizer without state is an
+   exception.
+2. If the optimizer's state of a parameter is reset between two steps, reset the filter's too. If all of it is reset,
+   count steps from 0 again. Changes by the optimizer inside `step()` are not resets.
 
 Entries of `optimizer.state` whose key is not a tensor or whose value is not a dict belong to the optimizer.
 """
@@ -26,11 +27,11 @@ from grokfast.stages import Trigger
 
 PREFIX = "grokfast_"
 COUNT = "grokfast_count"  # gradients of this parameter that the filter has seen
-STEP = "grokfast_step"  # number of optimizer steps when it saw the last one
+STEP = "grokfast_step"  # number of optimizer steps at the last of them
 SIGNATURE = "grokfast_signature"  # of the filter that made the state
-STREAK = "grokfast_streak"  # progress of the trigger that starts the second stage, as of the last step or save
-NUMBERS = (COUNT, STEP, SIGNATURE, STREAK)  # some checkpoints make them tensors
-SAVED = "grokfast_saved"  # our part of an entry while the optimizer loads it
+STREAK = "grokfast_streak"  # progress of the trigger that starts the filter, as of the last step or save
+NUMBERS = (COUNT, STEP, SIGNATURE, STREAK)  # tensors in some checkpoints
+SAVED = "grokfast_saved"  # holds our part of an entry while the optimizer loads it
 Entry = dict[str, Any]
 
 
@@ -39,11 +40,11 @@ class Slot:
 
     Attributes:
         param: the parameter.
-        entry: the dict that holds our keys: the optimizer's own one, or ours while it waits; None without state.
-        tensors: the filter's tensors in the entry, by the filter's names; this rank's shards of DTensors.
+        entry: the dict with our keys: the optimizer's entry, or a dict of ours while it waits; None without state.
+        tensors: the filter's tensors in the entry, by the filter's names. Of DTensors, this rank's shards.
         placed: whether the entry is the optimizer's.
-        kind, strides, nbytes: what `step.py` knows of the gradient; strides are None if it must look again.
-        hook: removes the hook that notices new gradients.
+        kind, strides, nbytes: properties of the gradient for `step.py`. Strides are None if it must be examined again.
+        hook: handle of the hook that marks new gradients.
     """
 
     __slots__ = ("entry", "hook", "kind", "nbytes", "param", "placed", "strides", "tensors")
@@ -56,7 +57,7 @@ class Slot:
         self.hold(None)
 
     def hold(self, entry: Entry | None, *, placed: bool = False) -> None:
-        """Take an entry, or none."""
+        """Set the entry, or None."""
         self.entry, self.placed = entry, placed
         self.tensors: State = {} if entry is None else {name: local(t) for name, t in tensors_of(entry).items()}
         self.strides: tuple[int, ...] | None = None
@@ -72,9 +73,9 @@ class States:
     Attributes:
         slots: one for each parameter that the filter may see.
         steps: optimizer steps whose gradients the filter has seen.
-        skipped: steps whose gradients it did not take.
+        skipped: steps that the filter ignored.
         resumed: whether the filter continues from saved state.
-        picture: the optimizer's state as it was after the last look at it; None if it must be looked at again.
+        picture: a snapshot of the optimizer's state when it was last compared; None if it must be compared again.
     """
 
     def __init__(self, optimizer: Optimizer, filter: Filter, start: int | Trigger) -> None:
@@ -83,13 +84,13 @@ class States:
         self.steps, self.skipped, self.resumed = 0, 0, False
         self.picture: Picture | None = None
         self._state: Any = optimizer.state
-        self._streak = 0 if isinstance(start, int) else start.streak  # the trigger's, as it is in the entries
-        self._before: tuple[Any, Any] | None = None  # state and param groups of the optimizer, while it loads
+        self._streak = 0 if isinstance(start, int) else start.streak  # of the trigger, as written in the entries
+        self._before: tuple[Any, Any] | None = None  # the optimizer's state and groups, while it loads
         self._left = False  # whether the filter was detached
         self._asked = False  # whether state_dict() leaves our state out
 
     def slot(self, param: Tensor) -> Slot:
-        """The slot of a parameter, made if need be."""
+        """The slot of a parameter. A missing one is created."""
         if (slot := self.slots.get(param)) is None:
             slot = self.slots[param] = Slot(param)
         return slot
@@ -99,26 +100,26 @@ class States:
         return ((param, slot.entry) for param, slot in self.slots.items() if slot.entry is not None)
 
     def begin(self, slot: Slot, grad: Tensor) -> None:
-        """Make the state of a parameter whose first gradient is `grad`."""
+        """Create the state of a parameter whose first gradient is `grad`."""
         state = self.filter.new_state(local(grad))
         tensors = {PREFIX + name: shard_like(tensor, grad) for name, tensor in state.items()}
         numbers = {COUNT: 0, STEP: 0, SIGNATURE: self.filter.signature()}
         slot.hold({**tensors, **numbers, **self._streak_entry()})
 
-    # Rule 1: beside the optimizer's own ---------------------------------------------------------------------------
+    # Rule 1: after the optimizer's own keys -----------------------------------------------------------------------
 
     def waiting(self) -> list[Slot]:
-        """Slots whose entry waits for the optimizer's own and whose parameter has a gradient."""
+        """Slots with a gradient whose entry waits until the optimizer has added its own keys."""
         if self.picture is not None and len(self.picture.slots) == len(self.slots):
             return []
         slots = self.slots.values()
         return [slot for slot in slots if slot.entry and not slot.placed and slot.param.grad is not None]
 
     def after_step(self, stepped: Iterable[Slot]) -> None:
-        """Place the entries of parameters that have stepped, now that the optimizer has set them up."""
+        """Place the entries of parameters that have stepped, now that the optimizer has initialised them."""
         picture = self.picture
         if picture is not None and not picture.has_all_dicts(self.optimizer.state):
-            for slot in picture.slots:  # the optimizer has made entries of its own anew: ours go back
+            for slot in picture.slots:  # the optimizer has replaced its entries: add our keys again
                 if slot.entry is not None and self.optimizer.state.get(slot.param) is not slot.entry:
                     slot.hold({key: value for key, value in slot.entry.items() if is_ours(key)})
                     self._place(slot, ours_alone=False)
@@ -132,7 +133,7 @@ class States:
                 warn_if_left_out(self.optimizer)
 
     def _place(self, slot: Slot, *, ours_alone: bool) -> bool:
-        """Put an entry into the optimizer, beside its own entry or alone; False if it must wait."""
+        """Move an entry into the optimizer's entry of the parameter, or into a new one; False if it must wait."""
         own = self.optimizer.state.get(slot.param)
         assert slot.entry is not None
         if (isinstance(own, dict) and own) or ours_alone:
@@ -141,15 +142,15 @@ class States:
             slot.hold(own, placed=True)
         return slot.placed
 
-    # Rule 2: what others do between steps -------------------------------------------------------------------------
+    # Rule 2: changes between steps --------------------------------------------------------------------------------
 
     def notice(self) -> None:
-        """Notice what others have done to the optimizer's state: resets, loads without hooks, moved entries."""
+        """React to changes of the optimizer's state between steps: resets, loads without hooks, moved entries."""
         if not self._left and (self.picture is None or not self.picture.holds(self.optimizer.state)):
             self.look()
 
     def look(self) -> None:
-        """Compare each slot with the optimizer's state. Continue from state that is there before the first step."""
+        """Compare each slot with the optimizer's state. Adopt entries of a filter that were loaded or left there."""
         optimizer, replaced = self.optimizer, self.optimizer.state is not self._state
         owned = {param for group in optimizer.param_groups for param in group["params"]}
         found = {
@@ -162,7 +163,7 @@ class States:
             slot.hold(None)
         if (replaced or any(slot.param in owned for slot in lost)) and not found and not kept:
             self._reset(warn=replaced and bool(optimizer.state))
-        for param in self.slots.keys() - owned - found.keys():  # programs that grow or prune a model give them up
+        for param in self.slots.keys() - owned - found.keys():  # left by programs that grow or prune a model
             del self.slots[param]
         if found:
             self._adopt(found, steps=0 if replaced else self.steps)
@@ -187,7 +188,7 @@ class States:
         self.steps, self.resumed = 0, False
 
     def _adopt(self, entries: dict[Tensor, Entry], *, steps: int) -> None:
-        """Continue from validated entries, which have taken the place of what was there."""
+        """Continue from validated entries, which replace the old ones."""
         newest = max(entries.values(), key=itemgetter(STEP), default={})
         if not isinstance(self.start, int):
             self.start.streak = self._streak = newest.get(STREAK, self.start.streak)
@@ -204,11 +205,11 @@ class States:
     # Saving and loading -------------------------------------------------------------------------------------------
 
     def after_state_dict(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
-        self.stamp()  # in the entries, which are those of the state dict
+        self.stamp()  # the state dict has the same entries
         return state_dict
 
     def before_load(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
-        """Box our entries, so that the optimizer does not cast them to the parameters' dtype."""
+        """Box our keys, so that the optimizer does not cast their tensors to the parameters' dtype."""
         self._before = optimizer.state, optimizer.param_groups
         if any(is_entry(entry) for entry in state_dict["state"].values()):
             return box_entries(state_dict)
@@ -217,11 +218,11 @@ class States:
         return keep_group_keys(optimizer, state_dict)
 
     def after_load(self, optimizer: Optimizer) -> None:
-        before, self._before = self._before, None  # or what it has replaced would stay in memory
+        before, self._before = self._before, None  # do not keep the replaced state in memory
         try:
             entries = validate_saved(self.filter, unbox_entries(optimizer))
         except ValueError:
-            if before is not None:  # all that the optimizer has replaced
+            if before is not None:  # undo the load
                 optimizer.state, optimizer.param_groups = before
             raise
         self._reset(warn=False)
@@ -229,7 +230,7 @@ class States:
         self._state, self.picture = optimizer.state, None
 
     def stamp(self) -> None:
-        """Write the trigger's progress into the entries if it has changed, for whatever copies or saves them."""
+        """Write the trigger's progress into the entries if it has changed, before they are copied or saved."""
         if not isinstance(self.start, int) and self.start.streak != self._streak:
             self._streak = self.start.streak
             for _, entry in self.entries():
@@ -239,9 +240,9 @@ class States:
         return {} if isinstance(self.start, int) else {STREAK: self.start.streak}
 
     def leave(self, *, keep_state: bool) -> None:
-        """Leave nothing in the optimizer, or what is placed there."""
+        """Remove the filter's state from the optimizer, or leave it there if `keep_state`."""
         self.stamp()
-        self._left = True  # what happens to the optimizer's state is another handle's business now
+        self._left = True  # from now on another handle may use the optimizer's state
         if not keep_state:
             for param, _ in list(entries_in(self.optimizer)):
                 drop_keys(self.optimizer, param)
@@ -249,7 +250,7 @@ class States:
 
 
 class Picture(NamedTuple):
-    """The optimizer's state as it was: the same objects are in it as long as nobody else has changed it."""
+    """A snapshot of the optimizer's state, to see whether it still contains the same objects."""
 
     state: Any
     slots: list[Slot]  # placed
@@ -265,7 +266,7 @@ class Picture(NamedTuple):
     def has_all_dicts(self, state: Any) -> bool:
         if state is not self.state:
             return False
-        # Most often the entries are all there is in the state, in this order: that spares a look-up of each parameter.
+        # Usually the state has just these entries, in this order, and no parameter need be looked up.
         if len(state) == len(self.dicts) and all(map(is_, state.values(), self.dicts)):
             return True
         return all(state.get(slot.param) is entry for slot, entry in zip(self.slots, self.dicts, strict=True))
@@ -273,7 +274,7 @@ class Picture(NamedTuple):
     def holds(self, state: Any) -> bool:
         try:
             same = all(all(map(is_, map(get, self.dicts), tensors)) for get, tensors in self.columns)
-        except KeyError:  # somebody has taken one out
+        except KeyError:  # one was removed
             return False
         return same and self.has_all_dicts(state)
 
@@ -302,7 +303,7 @@ def is_stateless(optimizer: Optimizer) -> bool:
 
 
 def drop_keys(optimizer: Optimizer, param: Tensor) -> None:
-    """Take our keys out of a parameter's entry, and the entry out if nothing is left."""
+    """Remove our keys from a parameter's entry, and the entry if it is empty then."""
     entry = optimizer.state.get(param)
     if isinstance(entry, dict):
         for key in [key for key in entry if is_ours(key)]:
@@ -312,13 +313,13 @@ def drop_keys(optimizer: Optimizer, param: Tensor) -> None:
 
 
 def tensors_of(entry: Entry) -> State:
-    """The filter's tensors in an entry, by the names that the filter gives them."""
+    """The filter's tensors in an entry, by the filter's names."""
     ours = ((key, value) for key, value in entry.items() if isinstance(value, Tensor) and is_ours(key))
     return {key[len(PREFIX) :]: value for key, value in ours if key not in NUMBERS}
 
 
 def validate_saved(filter: Filter, entries: dict[Tensor, Entry]) -> dict[Tensor, Entry]:
-    """Copies of saved entries in the right dtypes and on the right devices; ValueError if another filter made them."""
+    """Copies of saved entries with the right dtypes and devices. ValueError if another filter made them."""
     valid = {param: validate_entry(filter, param, entry) for param, entry in entries.items()}
     for param, entry in valid.items():
         for name, tensor in tensors_of(entry).items():
@@ -347,7 +348,7 @@ def validate_entry(filter: Filter, param: Tensor, entry: Entry) -> Entry:
 
 
 def read_count(name: str, value: object) -> int:
-    """A count from a checkpoint, where it may have become a tensor or a float."""
+    """A count from a checkpoint, which may have turned it into a tensor or a float."""
     number: Any = value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
     if isinstance(number, bool) or not isinstance(number, (int, float)) or number % 1 != 0 or number < 0:
         raise ValueError(f"saved {name} must be an integer >= 0, got {value!r}")
@@ -362,9 +363,9 @@ def describe(state: State) -> str:
 
 
 class Saved:
-    """Our part of a saved entry, in a box: optimizers cast tensors to the dtype of the parameters, but not boxes.
+    """A box around our part of a saved entry: optimizers cast tensors to the parameters' dtype, but not this object.
 
-    In its box it follows its parameter wherever other load hooks move the entry.
+    It stays with its parameter if other load hooks move the entry.
     """
 
     def __init__(self, entry: Entry) -> None:
@@ -372,7 +373,7 @@ class Saved:
 
 
 def box_entries(state_dict: dict[str, Any]) -> dict[str, Any]:
-    """A state dict with our part of each entry in a box. The original stays unchanged."""
+    """A state dict with our part of each entry in a box. The original is not changed."""
     state = {key: box(entry) if is_entry(entry) else entry for key, entry in state_dict["state"].items()}
     return {**state_dict, "state": state}
 
@@ -383,7 +384,7 @@ def box(entry: Entry) -> Entry:
 
 
 def unbox_entries(optimizer: Optimizer) -> dict[Tensor, Entry]:
-    """Take the boxes out of an optimizer that has loaded them."""
+    """Remove the boxes from an optimizer that has loaded them, and return their entries."""
     found: dict[Tensor, Entry] = {}
     for param, entry in list(optimizer.state.items()):
         if isinstance(entry, dict) and SAVED in entry:
@@ -393,7 +394,7 @@ def unbox_entries(optimizer: Optimizer) -> dict[Tensor, Entry]:
 
 
 def keep_group_keys(optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
-    """A state dict from before the filter leaves the groups the keys that they have for it now."""
+    """A state dict without filter, with the current `grokfast*` keys of the param groups."""
     saved, groups = state_dict["param_groups"], optimizer.param_groups
     if len(saved) != len(groups):  # the optimizer complains
         return state_dict
@@ -402,12 +403,12 @@ def keep_group_keys(optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[st
 
 
 def warn_if_left_out(optimizer: Optimizer) -> None:
-    """Warn if a `state_dict()` of the optimizer's own leaves out the filter's state."""
+    """Warn if the optimizer overrides `state_dict()` and leaves out the filter's state."""
     if type(optimizer).state_dict is Optimizer.state_dict:
         return
     try:
         saved = optimizer.state_dict()
-    except Exception:  # it may need preparation, as that of ZeroRedundancyOptimizer
+    except Exception:  # ZeroRedundancyOptimizer's needs preparation
         return
     if not holds_entry(saved):
         kind = type(optimizer).__name__
@@ -415,7 +416,7 @@ def warn_if_left_out(optimizer: Optimizer) -> None:
 
 
 def holds_entry(value: Any) -> bool:
-    """Whether there is an entry of ours anywhere in nested dicts and lists."""
+    """Whether nested dicts and lists contain an entry of ours."""
     if isinstance(value, dict):
         return COUNT in value or any(map(holds_entry, value.values()))
     return isinstance(value, (list, tuple)) and any(map(holds_entry, value))
@@ -434,7 +435,7 @@ def local(tensor: Any) -> Tensor:
 
 
 def dtensor_types() -> tuple[Any, Any]:
-    """DTensor and Shard, which older versions of torch have in a private module."""
+    """DTensor and Shard, which are in a private module of older versions of torch."""
     try:
         from torch.distributed.tensor import DTensor, Shard
     except ImportError:
@@ -443,7 +444,7 @@ def dtensor_types() -> tuple[Any, Any]:
 
 
 def shard_like(tensor: Tensor, grad: Any) -> Tensor:
-    """A state that was made for a local shard, as a DTensor laid out like the gradient."""
+    """A state that was created for a local shard, as a DTensor with the placements of the gradient."""
     if not is_sharded(grad):
         return tensor
     kind, shard = dtensor_types()

@@ -1,7 +1,7 @@
-"""One step of the filter: sort the gradients into bundles, leave bad steps alone, run the filter on each bundle.
+"""One step of the filter: sort the gradients into bundles, ignore bad steps, run the filter on each bundle.
 
-What is known of a parameter's gradient is kept in its slot and only compared. If the same parameters have gradients of
-the same layout as at the last step, the last bundles serve again.
+A slot remembers the layout of its parameter's gradient. If the same parameters have gradients of the same layout as in
+the last step, its bundles are used again.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ Schedule = Callable[[int], float]
 
 
 class Kind(NamedTuple):
-    """What gradients must agree in to go to a filter together."""
+    """Properties that must be equal for gradients in one call of a filter."""
 
     dtype: torch.dtype
     device: torch.device
     type: type
     kernel: str
-    uniform: bool  # whether gradient and state are laid out alike
+    uniform: bool  # whether gradient and state have the same layout
 
 
 class Bundle:
     """Gradients that one call of a filter can take, with the slots, entries and states of their parameters.
 
-    It is mixed if the parameters have seen different numbers of gradients, in the same phase.
+    It is mixed if its parameters are in the same phase but have seen different numbers of gradients.
     """
 
     __slots__ = ("count", "entries", "filter", "grads", "kind", "mixed", "slots", "states")
@@ -66,22 +66,22 @@ class Bundle:
             entry[STEP] = step
 
 
-# Called through `map`, which runs at the speed of C: this happens at every step for every parameter.
+# Called through `map`, which is fast: this happens in every step for every parameter.
 NBYTES: Callable[[Any], int] = vars(torch._C.TensorBase)["nbytes"].__get__
 
 
 class Plan(NamedTuple):
-    """The bundles of the last step, and what must be the same for them to serve again."""
+    """The bundles of the last step, and what must be unchanged to use them again."""
 
     bundles: list[Bundle]
     picture: object  # of the optimizer's state
     params: list[Tensor]  # bundle by bundle
     strides: list[Any]
-    nbytes: list[int]  # with the strides they tell the shape and the dtype
+    nbytes: list[int]  # together with the strides they determine shape and dtype
     absent: list[Tensor]  # parameters without a gradient
 
     def take_gradients(self) -> bool:
-        """Put the current gradients into the bundles; False if the plan does not hold any more."""
+        """Put the current gradients into the bundles; False if the plan is out of date."""
         grads: list[Any] = [param.grad for param in self.params]
         try:
             same = [*map(Tensor.stride, grads)] == self.strides and [*map(NBYTES, grads)] == self.nbytes
@@ -100,11 +100,11 @@ class Outcome:
     """The last run of the filter.
 
     Attributes:
-        bundles: what it ran on, without the gradients, which would stay in memory.
+        bundles: the bundles, without their gradients, to free their memory.
         edited: whether gradients were changed.
-        bad: where an inf or a NaN was, or None; the filter then left all gradients alone.
-        applied: whether it ran before the optimizer's step.
-        seen: parameters and their gradients: all of them if applied, else the first.
+        bad: the name of a parameter whose gradient is not finite, so that no gradient was changed; None if all are.
+        applied: whether `apply()` ran it before the optimizer's step.
+        seen: parameters and their gradients: all of them if applied, otherwise the first.
     """
 
     def __init__(self, bundles: list[Bundle], *, edited: bool, bad: str | None, applied: bool) -> None:
@@ -123,7 +123,7 @@ class Outcome:
 
 
 class Group:
-    """A param group as it was at the last step."""
+    """A param group as of the last step."""
 
     __slots__ = ("filter", "group", "keys", "overrides", "params", "slots")
 
@@ -134,7 +134,7 @@ class Group:
         self.filter: Filter | None = None
 
     def holds(self, group: Mapping[str, Any]) -> bool:
-        """Whether these are still the group's parameters."""
+        """Whether the group still has these parameters."""
         params = group["params"]
         return group is self.group and len(params) == len(self.params) and all(map(is_, params, self.params))
 
@@ -166,10 +166,10 @@ class Runner:
         self.read_groups()
 
     def is_current(self, outcome: Outcome) -> bool:
-        """Whether the gradients are still those of that run: no new ones, and nothing was added to one."""
+        """Whether the gradients are still those of that run: none is new, and nothing was added to one."""
         if self._fresh[0] or any(param.grad is not None and param.grad is not ref() for param, ref in outcome.seen):
             return False
-        left = sum(param.grad is not None for param, _ in outcome.seen)  # some may have been taken away
+        left = sum(param.grad is not None for param, _ in outcome.seen)  # some may have been removed
         return left == (self._gradient_count() if outcome.applied else 1)
 
     def has_gradients(self) -> bool:
@@ -180,15 +180,15 @@ class Runner:
         return sum(slot.param.grad is not None for group in groups for slot in group.slots)
 
     def stop(self) -> None:
-        """Leave no hook on a parameter."""
+        """Remove all hooks from the parameters."""
         for slot in self.states.slots.values():
             if slot.hook is not None:
                 slot.hook.remove()
 
     def run(self, is_active: Callable[[], bool], *, applied: bool, kwargs: Entry, named: bool) -> Outcome | None:
-        """Run the filter on all gradients, unless one is not finite; None if there is nothing to filter."""
+        """Run the filter on all gradients, unless the step is discarded; None without gradients."""
         tracking = torch.is_grad_enabled()
-        torch._C._set_grad_enabled(False)  # what no_grad() calls, without the time that a context manager takes
+        torch._C._set_grad_enabled(False)  # like no_grad(), but faster than a context manager
         try:
             self.states.notice()
             self.read_groups()
@@ -198,7 +198,7 @@ class Runner:
             self._fresh[0] = False
             if self._is_discarded(bundles, applied):
                 self.states.skipped += 1
-                named = named and getattr(self.optimizer, "found_inf", None) is None  # else a GradScaler knows
+                named = named and getattr(self.optimizer, "found_inf", None) is None  # if set, a GradScaler knows
                 bad = find_nonfinite(self.optimizer) if named else "a parameter"
                 return Outcome(bundles, edited=False, bad=bad, applied=applied)
             active = is_active()
@@ -212,7 +212,7 @@ class Runner:
             torch._C._set_grad_enabled(tracking)
 
     def read_groups(self) -> None:
-        """Find the filter of each param group, as its keys and the schedules say."""
+        """Find the filter of each param group from its keys and the schedules."""
         groups, changed = self.optimizer.param_groups, False
         if len(groups) != len(self.groups) or not all(map(Group.holds, self.groups, groups)):
             self.states.look()
@@ -237,7 +237,7 @@ class Runner:
         return [self.states.slot(param) for param in params if self.chosen is None or param in self.chosen]
 
     def _sort(self) -> list[Bundle]:
-        """Sort the gradients into bundles. A gradient that shares its memory with another one is copied first."""
+        """Sort the gradients into bundles. Copy a gradient first if it shares memory with another one."""
         if self._plan is not None and self._plan.picture is self.states.picture and self._plan.take_gradients():
             bundles = self._plan.bundles
         else:
@@ -261,7 +261,7 @@ class Runner:
         return [grad for grad in grads if grad is not None and grad.layout is torch.strided]
 
     def _make_plan(self, bundles: list[Bundle]) -> Plan | None:
-        """None if the next step must sort anew: a gradient must be looked at each time, or is a parameter's first."""
+        """None if the next step must sort again, because a gradient must be examined each time or is the first one."""
         slots = [slot for bundle in bundles for slot in bundle.slots]
         strides = [slot.strides for slot in slots]
         if None in strides or not all(bundle.count for bundle in bundles):
@@ -304,7 +304,7 @@ class Runner:
                 if grad.stride() != slot.strides or grad.nbytes != slot.nbytes:
                     grad = self._examine(slot, filter)
                 entry: Any = slot.entry
-                if bundle is None or slot.kind is not kind or entry[COUNT] != count:  # most often it is the last one
+                if bundle is None or slot.kind is not kind or entry[COUNT] != count:  # usually the previous one
                     kind, count = slot.kind, entry[COUNT]
                     phase = filter.phase(count)
                     key = (id(filter), id(kind), phase)
@@ -314,7 +314,7 @@ class Runner:
         return list(bundles.values())
 
     def _examine(self, slot: Slot, filter: Filter) -> Tensor:
-        """Learn what a gradient is like, and make its state if there is none."""
+        """Store the layout of a gradient in its slot. Create the state if it is missing."""
         param: Any = slot.param
         lazy = is_lazy(param.grad)
         grad = own_gradient(param, set())
@@ -326,18 +326,18 @@ class Runner:
         slot.kind = self._kinds.setdefault(kind, kind)
         if slot.hook is None and param.is_leaf and param.requires_grad:
             slot.hook = param.register_post_accumulate_grad_hook(self._mark)
-        # Strides do not tell a shard's layout, nor whether a view is conjugated: look again at each step.
+        # Strides say nothing about a shard or about a conjugated view, so these are examined in each step.
         known = type(grad) is Tensor and not lazy and not param.is_complex() and slot.hook is not None
         slot.strides, slot.nbytes = grad.stride() if known else None, grad.nbytes
         return grad
 
     def _is_discarded(self, bundles: list[Bundle], applied: bool) -> bool:
-        """Whether to leave this step alone. Unscales the gradients if the optimizer would do so in its step."""
+        """Whether to ignore this step. Unscales the gradients if the optimizer would do so in its step."""
         optimizer: Any = self.optimizer
         scale, found = getattr(optimizer, "grad_scale", None), getattr(optimizer, "found_inf", None)
         if found is not None and bool(found != 0):  # a GradScaler discards the step of a fused optimizer
             return True
-        # After apply() a GradScaler may discard the step: it has no flag to read yet.
+        # After apply() a GradScaler may still discard the step, and has no flag to read yet.
         check = self.nonfinite != "scaler" or (applied and found is None)
         if scale is None and not check:
             return False
@@ -354,7 +354,7 @@ class Runner:
 
 
 def marker(fresh: list[bool]) -> Callable[[Tensor], None]:
-    """A hook that marks gradients as fresh. It keeps nothing else alive."""
+    """A hook that marks gradients as fresh. It references only `fresh`, so that nothing else stays in memory."""
 
     def mark(param: Tensor) -> None:
         fresh[0] = True
@@ -386,13 +386,13 @@ def tune(filter: Filter, overrides: Mapping[str, Any], index: int) -> Filter | N
     return dataclasses.replace(filter, **values) if values else filter  # type: ignore[type-var]
 
 
-# What can be wrong with gradients -------------------------------------------------------------------------------------
+# Gradients that need care --------------------------------------------------------------------------------------------
 
 
 def own_gradient(param: Tensor, taken: set[int]) -> Tensor:
-    """The gradient of a parameter, in memory that can be written and that no other gradient uses.
+    """The gradient of a parameter, in writable memory that no other gradient uses. It is copied if necessary.
 
-    It is copied if need be: `taken` holds the addresses of the gradients before it.
+    `taken` holds the addresses of the gradients before it.
     """
     grad = param.grad
     assert grad is not None
@@ -407,7 +407,7 @@ def own_gradient(param: Tensor, taken: set[int]) -> Tensor:
 
 
 def is_lazy(grad: Tensor) -> bool:
-    """Whether this is a conjugated or negated view, as from p.conj() in the loss: kernels for lists refuse them."""
+    """Whether this is a conjugated or negated view, as p.conj() in a loss gives: foreach kernels refuse it."""
     return grad.is_conj() or grad.is_neg()
 
 
@@ -421,7 +421,7 @@ def is_expanded(grad: Tensor) -> bool:
 
 
 def check_shapes(filter: Filter, grad: Tensor, state: State) -> None:
-    """Refuse a state that was made for another shape; it would be read beyond its end."""
+    """Refuse a state for another shape, because the kernel would read beyond its end."""
     if all(ends_like(tensor, grad) for tensor in state.values()):
         return
     wanted = filter.new_state(torch.empty_like(grad, device="meta"))
@@ -433,20 +433,20 @@ def check_shapes(filter: Filter, grad: Tensor, state: State) -> None:
 
 
 def ends_like(tensor: Tensor, grad: Tensor) -> bool:
-    """Whether a tensor has the gradient's shape, perhaps with one more dimension in front, as a window has."""
+    """Whether a tensor has the gradient's shape, or, like a window, one more dimension in front."""
     lead = tensor.dim() - grad.dim()
     return lead in (0, 1) and tensor.shape[lead:] == grad.shape
 
 
 def is_alike(grad: Tensor, state: State) -> bool:
-    """Whether a gradient is laid out like its state; a window has one more dimension in front."""
+    """Whether a gradient has the layout of its state. A window, with its dimension in front, is not compared."""
     return kernel_of(grad) != "foreach" and all(
         has_same_layout(grad, t) for t in state.values() if t.dim() == grad.dim()
     )
 
 
 def find_nonfinite(optimizer: Optimizer) -> str:
-    """The name of a parameter whose gradient is not finite."""
+    """The name of the first parameter whose gradient is not finite."""
     for index, group in enumerate(optimizer.param_groups):
         for place, param in enumerate(group["params"]):
             grad = param.grad
@@ -456,7 +456,7 @@ def find_nonfinite(optimizer: Optimizer) -> str:
 
 
 def param_name(optimizer: Optimizer, index: int, place: int) -> str:
-    """A parameter's name for a message; its place if the optimizer knows no names."""
+    """A parameter's name for a message; its index if the optimizer has no names."""
     names = optimizer.param_groups[index].get("param_names")
     return f"parameter {names[place]!r}" if names else f"parameter {place} of group {index}"
 
@@ -464,8 +464,8 @@ def param_name(optimizer: Optimizer, index: int, place: int) -> str:
 def is_probe(optimizer: Optimizer, kwargs: dict[str, Any]) -> bool:
     """Whether this is the dry step of torch.distributed.checkpoint: all learning rates and gradients are zero.
 
-    It makes the state exist, so that a checkpoint can be loaded into it, and must not change it. That step is called
-    as `step(closure=None)`, which is asked first: it spares ordinary steps a look at their tensors.
+    That step creates the state, so that a checkpoint can be loaded into it, and must not change it. It is called as
+    `step(closure=None)`. Test this first, because it does not read tensors.
     """
     if "closure" not in kwargs or kwargs["closure"] is not None:
         return False

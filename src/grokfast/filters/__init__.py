@@ -1,4 +1,4 @@
-"""What is added to a gradient: causal linear filters, as pure arithmetic on lists of tensors."""
+"""Causal linear filters, which compute what is added to a gradient: arithmetic on lists of tensors."""
 
 from grokfast.filters.base import Filter as Filter
 from grokfast.filters.base import Slow as Slow

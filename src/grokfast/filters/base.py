@@ -1,6 +1,6 @@
-"""The contract of every filter: g <- g + (h * g), where h is a causal low-pass filter with gain lamb.
+"""The contract of every filter: g <- g + (h * g), where h is a causal low-pass filter with factor lamb.
 
-A filter is pure arithmetic on lists of tensors. It knows no optimizer, no parameter and no schedule; `grokfast.attach`
+A filter is arithmetic on lists of tensors. It does not know optimizers, parameters or schedules. `grokfast.attach`
 decides when it runs.
 """
 
@@ -24,11 +24,11 @@ Init = Literal["first", "zero"]
 
 
 class Slow(NamedTuple):
-    """The slow part of many gradients, kept unscaled: `scale * tensors[i]` belongs to gradient i.
+    """The slow part of many gradients, not multiplied yet: `scale * tensors[i]` belongs to gradient i.
 
     Attributes:
         tensors: one for each gradient.
-        scale: a factor of all of them.
+        scale: a factor for all of them.
 
     Examples:
         >>> slow = Slow([torch.tensor([6.0])], scale=1 / 3)  # the sum of three gradients, whose mean is the slow part
@@ -43,11 +43,11 @@ class Slow(NamedTuple):
 class Filter(abc.ABC):
     """A causal linear filter of gradients over training steps.
 
-    All tensors of one call are finite and share dtype, device and `phase(count)`, where `count` is the number of
-    gradients seen before.
+    All tensors of one call are finite and share dtype, device and `phase(count)`. `count` is the number of gradients
+    seen before.
 
     Attributes:
-        lamb: gain of the slow part.
+        lamb: how much of the slow part is added.
         slow_only: replace the gradient by the slow part instead of adding to it (the paper's Q1 ablation).
 
     Examples:
@@ -81,7 +81,7 @@ class Filter(abc.ABC):
     slow_only: bool
 
     tunable: ClassVar[tuple[str, ...]] = ("lamb",)
-    """Hyper-parameters that may change during training without touching the state."""
+    """Hyper-parameters that may change during training, because the state does not depend on them."""
 
     def __post_init__(self) -> None:
         check_number("lamb", self.lamb, low=0.0)
@@ -89,11 +89,11 @@ class Filter(abc.ABC):
 
     @abc.abstractmethod
     def new_state(self, grad: Tensor) -> State:
-        """The empty state of one tensor: zeros that share no memory with `grad`."""
+        """The initial state of one tensor: zeros that do not share memory with `grad`."""
 
     @abc.abstractmethod
     def advance(self, grads: list[Tensor], states: list[State], count: int) -> Slow | None:
-        """Advance the states by one step and return the slow part; None while there is none yet."""
+        """Advance the states by one step and return the slow part, or None if it does not exist yet."""
 
     @abc.abstractmethod
     def slow(self, state: State, count: int) -> Tensor:
@@ -103,7 +103,7 @@ class Filter(abc.ABC):
     def sections(self) -> Sequence[Section]:
         """(b, a) of each factor B(z) / A(z) of the slow part's transfer function, without lamb; a[0] = 1.
 
-        Factors, because the expanded polynomials of a high order lose their roots to rounding.
+        The product is not expanded, because rounding would move the roots of a polynomial of high order.
         """
 
     def update(
@@ -111,14 +111,14 @@ class Filter(abc.ABC):
     ) -> None:
         """Take one step: advance the states and, if `active`, edit the gradients in place.
 
-        `uniform` tells that gradients and states are known to be laid out alike, which spares a look at each.
+        `uniform` promises that gradients and states have the same memory layout, so that it need not be checked.
         """
         slow = self.advance(grads, states, count)
         if active and slow is not None:
             mix(grads, slow.tensors, slow.scale * self.lamb, self.slow_only)
 
     def phase(self, count: int) -> int:
-        """A count that has the same effect in `update` as `count`: tensors with equal ones may share a call."""
+        """A count with the same effect in `update` as `count`. Tensors with equal phases may share a call."""
         return count
 
     def is_ready(self, count: int) -> bool:
@@ -126,7 +126,7 @@ class Filter(abc.ABC):
         return count > 0
 
     def signature(self) -> int:
-        """A number that must equal the one saved with a state; 0 if any state of the same shapes will do."""
+        """A number that must equal the one saved with a state; 0 if every state of the same shapes fits."""
         return 0
 
     def frequency_response(self, w: Any, *, of: Literal["h", "1+h"] = "h") -> Tensor:
@@ -134,7 +134,7 @@ class Filter(abc.ABC):
 
         Args:
             w: number, sequence, array or tensor of frequencies; pi is the fastest oscillation.
-            of: `"h"` for the slow part with its gain, H(w); `"1+h"` for the gradient that the optimizer receives,
+            of: `"h"` for the slow part times lamb, H(w); `"1+h"` for the gradient that the optimizer receives,
                 1 + H(w), or H(w) alone for a slow-only filter.
 
         Examples:
@@ -148,12 +148,12 @@ class Filter(abc.ABC):
         return response + 1.0 if of == "1+h" and not self.slow_only else response
 
     def cutoff_frequency(self) -> float | None:
-        """Lowest frequency (cycles per step) where |H| falls 3 dB below its value at 0; None if it never does."""
+        """Lowest frequency (cycles per step) at which |H| is 3 dB below its value at 0; None if there is none."""
         return half_power_frequency(self.sections())
 
 
 def unchangeable(kind: type[FilterType]) -> type[FilterType]:
-    """Make the error of an assignment to a frozen filter say what to do instead."""
+    """Make an assignment to a frozen filter raise an error that says what to do instead."""
 
     def refuse(self: Filter, name: str, value: object) -> None:
         if name in self.tunable:
@@ -176,7 +176,7 @@ def mix(grads: list[Tensor], slow: list[Tensor], gain: float, slow_only: bool) -
 
 
 def mix_saturated(grads: list[Tensor], slow: list[Tensor], gain: float, slow_only: bool) -> None:
-    """`mix` in fp16: what the filter would make an inf becomes the largest finite number; an inf stays an inf."""
+    """`mix` in fp16. A sum that would overflow becomes the largest finite number; an inf or NaN stays."""
     largest = torch.finfo(torch.float16).max
     for grad, average in zip(grads, slow, strict=True):
         mixed = average * gain if slow_only else average * gain + grad
@@ -184,36 +184,36 @@ def mix_saturated(grads: list[Tensor], slow: list[Tensor], gain: float, slow_onl
 
 
 def state_like(grad: Tensor, *leading: int, dtype: torch.dtype | None = None) -> Tensor:
-    """Zeros in the shape of `grad`, with `leading` dimensions in front, in a dtype that can hold an average."""
+    """Zeros in the shape of `grad`, with `leading` dimensions in front, in a dtype precise enough for an average."""
     if leading:
         return torch.zeros(*leading, *grad.shape, dtype=dtype or state_dtype(grad), device=grad.device)
     return torch.zeros_like(grad, dtype=dtype or state_dtype(grad))
 
 
 def state_dtype(grad: Tensor) -> torch.dtype:
-    # A bf16 average of a constant 1 at alpha 0.98 stalls at 0.879: the increments round away.
+    # In bf16 the average of a constant 1 at alpha 0.98 stalls at 0.879, because small increments are rounded away.
     return torch.float32 if grad.dtype in (torch.bfloat16, torch.float16) else grad.dtype
 
 
-MANY = 1 << 20  # what fits no cache is faster read once than read and written
+MANY = 1 << 20  # elements that do not fit into a cache: reading them once is faster than reading and writing them
 
 
 def all_finite(lists: Sequence[list[Tensor]], scale: Tensor | None = None) -> bool:
-    """Whether no gradient holds inf or NaN; divides all gradients by `scale` if given. Synchronises each device."""
+    """Whether all gradients are finite. Divides them by `scale` if given. Synchronises each device."""
     if scale is None:
         lists = [grads for grads in lists if not has_finite_sum(grads)]
     return not any(flag.item() for flag in nonfinite_flags(lists, scale).values())
 
 
 def has_finite_sum(grads: list[Tensor]) -> bool:
-    """A quick look at many numbers on a CPU: a finite sum has no inf or NaN in it. A sum may overflow without them."""
+    """A fast test of many numbers on a CPU: if the sum is finite, so are they. A sum that is not proves nothing."""
     if grads[0].device.type != "cpu" or grads[0].dtype not in FUSED_DTYPES or sum(map(Tensor.numel, grads)) < MANY:
         return False
     return bool(torch.stack([grad.sum() for grad in grads]).sum().isfinite())
 
 
 def nonfinite_flags(lists: Sequence[list[Tensor]], scale: Tensor | None = None) -> dict[torch.device, Tensor]:
-    """One flag per device, 1.0 if a gradient there holds inf or NaN, by GradScaler's kernel; reads none of them."""
+    """One flag per device, by GradScaler's kernel: 1.0 if a gradient on it is not finite. The host does not read it."""
     found: dict[torch.device, Tensor] = {}
     for grads in lists:
         device = grads[0].device

@@ -19,18 +19,19 @@ from grokfast.filters.response import Section
 @unchangeable
 @dataclass(frozen=True)
 class EMA(Filter):
-    """Amplify slow gradients by an exponential moving average, with the memory of one more gradient.
+    """Amplify slow gradients by an exponential moving average. The state is as large as one gradient.
 
     m_1 = g_1,  m_t = alpha m_{t-1} + (1 - alpha) g_t,  g_t <- g_t + lamb m_t
 
     Args:
-        alpha: memory of the average, in [0, 1). The paper recommends 0.8 to 0.99.
-        lamb: gain of the average, >= 0. The paper recommends 0.1 to 5.
+        alpha: decay of the average, in [0, 1). The average covers about 1 / (1 - alpha) steps. The paper recommends 0.8
+            to 0.99.
+        lamb: how much of the average is added, >= 0. The paper recommends 0.1 to 5.
         slow_only: use lamb m instead of g + lamb m.
         init: `"first"` seeds the average with the first gradient, `"zero"` with zeros.
         state_dtype: dtype of the average, None for the gradient's (fp32 for bf16 and fp16 gradients).
-            `torch.bfloat16` halves the memory. It is rounded up or down at random, so that small changes count on
-            average; the random numbers depend on the number of gradients seen, so a resumed run repeats them.
+            `torch.bfloat16` takes half the memory. The average is rounded up or down at random, so that small changes
+            count on average. The random numbers depend on the number of gradients seen, so a resumed run repeats them.
 
     Examples:
         >>> grad = torch.ones(3)
@@ -74,7 +75,7 @@ class EMA(Filter):
         return Slow(slow, 1.0)
 
     def _update_rounded(self, grads: list[Tensor], slow: list[Tensor], count: int, active: bool) -> None:
-        """One tensor at a time, with the average in fp32 for the time of its step."""
+        """One step, one tensor after another, with the average in fp32 during the step."""
         generator = torch.Generator(grads[0].device).manual_seed(count)
         for grad, average in zip(grads, slow, strict=True):
             wide = average.float()
@@ -89,7 +90,7 @@ class EMA(Filter):
         slow = [state["slow"] for state in states]
         if self.state_dtype is not None:
             self._update_rounded(grads, slow, count, active)
-        # Without momentum torch's kernel ignores the buffer.
+        # For alpha = 0 torch's kernel, which calls it momentum, ignores the buffer.
         elif active and self.alpha > 0 and not self.slow_only and (uniform or is_uniform(grads, slow)):
             first = count == 0 and self.init == "first"
             fused_step(grads, slow, keep=self.alpha, take=1 - self.alpha, gain=self.lamb, first=first)
@@ -128,14 +129,14 @@ class EMA(Filter):
 
     @classmethod
     def from_cutoff(cls, cutoff: float, **options: Any) -> EMA:
-        """The EMA whose gain falls by 3 dB at `cutoff` cycles per step, from |H|^2 = 1/2 solved for alpha."""
+        """The EMA whose gain has fallen by 3 dB at `cutoff` cycles per step: |H|^2 = 1/2 solved for alpha."""
         check_number("cutoff", cutoff, low=math.ulp(0.0), high=0.5)
         c = 2 * math.sin(math.pi * cutoff) ** 2  # 1 - cos without cancellation
         return cls(alpha=1 + c - math.sqrt(c * (c + 2)), **options)
 
 
 def round_at_random(values: Tensor, out: Tensor, generator: torch.Generator) -> None:
-    """Write fp32 values as bf16, each up or down with the probability that keeps its mean.
+    """Write fp32 values as bf16, rounded up or down with probabilities that keep the mean.
 
     bf16 is the upper half of fp32: add a random lower half, then cut it off.
     """

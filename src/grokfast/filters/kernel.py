@@ -1,7 +1,7 @@
 """One pass over memory for a whole filter step: b <- keep b + take g;  g <- g + gain b, by torch's fused SGD.
 
-The kernel is at the memory limit, with two traps. It reads memory in the order of the gradient, so state and gradient
-must be laid out alike. And on a CPU it wakes all threads for every tensor, however small.
+The kernel is as fast as memory allows, under two conditions. It reads memory in the order of the gradient, so state and
+gradient must have the same layout. On a CPU it starts all threads for every tensor, so small tensors must use one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 Kernel = Literal["foreach", "fused", "fused in one thread"]
 
-FUSED_DTYPES = (torch.float32, torch.float64)  # in bf16 torch's fused SGD reads memory in an order of its own
+FUSED_DTYPES = (torch.float32, torch.float64)  # in bf16 torch's fused SGD reads memory in another order
 FUSED_DEVICES = ("cpu", "cuda")
 SMALL = 32768  # elements; the size up to which torch's other operations use one thread
 
@@ -32,9 +32,9 @@ def fused_step(
 ) -> None:
     """b <- keep b + take g (b <- g at the first step);  g <- g + gain b, in one pass over memory.
 
-    This is what torch's fused SGD does to a momentum buffer if the gradients are its parameters too. Gradients and
-    buffers must be uniform, and are best all small or all large. The kernel's `grad_scale` must
-    not be used: it would read the parameters before it unscales the gradients, which are the same memory here.
+    torch's fused SGD does this to a momentum buffer if the gradients are its parameters too. Gradients and buffers must
+    be uniform, and should be all small or all large. The kernel's `grad_scale` must not be used: it would read the
+    parameters before it unscales the gradients, which are the same memory here.
     """
     limit = thread_limit() if is_small(grads[0]) else None
     threads = torch.get_num_threads()
@@ -52,7 +52,7 @@ def fused_step(
 
 
 def kernel_of(grad: Tensor) -> Kernel:
-    """What suits a gradient best. Gradients that go to a filter together should agree in it."""
+    """The fastest kernel for a gradient. Gradients in one call of a filter should have the same one."""
     if grad.dtype not in FUSED_DTYPES or grad.device.type not in FUSED_DEVICES:
         return "foreach"
     if not is_small(grad):
@@ -61,15 +61,15 @@ def kernel_of(grad: Tensor) -> Kernel:
 
 
 def is_small(grad: Tensor) -> bool:
-    """Whether waking all threads of a CPU takes longer than the work they would share."""
+    """Whether starting all threads of a CPU takes longer than the work."""
     return grad.device.type == "cpu" and grad.numel() <= SMALL and torch.get_num_threads() > 1
 
 
 @functools.cache
 def thread_limit() -> Callable[[int], None] | None:
-    """OpenMP's own switch for the threads of the calling thread's kernels; None if torch does not follow it.
+    """OpenMP's function that sets how many threads the kernels of the calling thread use; None if torch ignores it.
 
-    `torch.set_num_threads` would do more than that: it changes the whole process and empties oneDNN's caches.
+    `torch.set_num_threads` does more: it changes the whole process and empties oneDNN's caches.
     """
     try:
         limit = ctypes.PyDLL(None).omp_set_num_threads
@@ -84,7 +84,7 @@ def thread_limit() -> Callable[[int], None] | None:
 
 
 def is_uniform(grads: Sequence[Tensor], buffers: Sequence[Tensor]) -> bool:
-    """Whether `fused_step` can take them: gradient and buffer share dtype, device and strides and are dense."""
+    """Whether `fused_step` can take them: gradient and buffer are dense and share dtype, device and strides."""
     return all(kernel_of(grad) != "foreach" for grad in grads) and all(map(has_same_layout, grads, buffers))
 
 
@@ -102,7 +102,7 @@ def strides(tensor: Tensor) -> list[tuple[int, int]]:
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Whether the elements lie in memory one after the other, in any order of the dimensions."""
+    """Whether the elements are contiguous in memory, in any order of the dimensions."""
     step = 1
     for stride, size in sorted(strides(tensor)):
         if stride != step:

@@ -17,7 +17,7 @@ from grokfast.checks import check_choice, check_count, check_number
 from grokfast.filters.base import Filter, Init, Slow, State, state_like, unchangeable
 from grokfast.filters.response import Section
 
-STEEPEST = 200  # order of a Butterworth filter: the design overflows above
+STEEPEST = 200  # highest order of a Butterworth filter: the design of higher ones overflows
 
 
 @unchangeable
@@ -29,9 +29,9 @@ class FIR(Filter):
 
     Args:
         taps: the impulse response, newest gradient first.
-        lamb: gain of the slow part, >= 0.
+        lamb: how much of the slow part is added, >= 0.
         slow_only: use lamb * slow instead of g + lamb * slow.
-        init: `"first"` starts as if the first gradient had always been there, `"zero"` from zeros.
+        init: `"first"` starts as if all gradients before had equalled the first one, `"zero"` as if they had been zero.
 
     Examples:
         >>> fir, grad = FIR([0.5, 0.5], lamb=1.0), torch.ones(1)
@@ -51,7 +51,7 @@ class FIR(Filter):
         check_choice("init", self.init, ("first", "zero"))
 
     def new_state(self, grad: Tensor) -> State:
-        # Both are contiguous, whatever the layout of the gradient: the matrix product needs it.
+        # The matrix product needs contiguous tensors, whatever the layout of the gradient.
         return {"history": state_like(grad, len(self.taps)), "slow": state_like(grad, 1).squeeze(0)}
 
     def advance(self, grads: list[Tensor], states: list[State], count: int) -> Slow:
@@ -80,30 +80,30 @@ class FIR(Filter):
 
 
 class Recursive(Filter, abc.ABC):
-    """A cascade of sections of equally long b and a, in transposed direct form II:
+    """A cascade of sections with equally long b and a, in transposed direct form II:
 
     y = b0 x + z0;  zi <- b(i+1) x - a(i+1) y + z(i+1)
     """
 
     init: Init
-    memory: ClassVar[str]
-    """The memory's name in the state, different for each filter so that states cannot be confused."""
+    delays: ClassVar[str]
+    """Name of the delays z in the state, different for each filter so that states cannot be confused."""
 
     def new_state(self, grad: Tensor) -> State:
         length = sum(len(b) - 1 for b, _ in self.sections())
-        # Poles close to the unit circle amplify rounding by orders of magnitude, hence double precision.
+        # Double precision, because poles close to the unit circle amplify rounding by orders of magnitude.
         dtype = torch.complex128 if grad.is_complex() else torch.float64
-        return {self.memory: state_like(grad, length, dtype=dtype), "slow": state_like(grad, dtype=dtype)}
+        return {self.delays: state_like(grad, length, dtype=dtype), "slow": state_like(grad, dtype=dtype)}
 
     def advance(self, grads: list[Tensor], states: list[State], count: int) -> Slow:
         slow = [state["slow"] for state in states]
         torch._foreach_copy_(slow, grads)
         start = 0
         for b, a in self.sections():
-            memory = [[state[self.memory].select(0, start + i) for state in states] for i in range(len(b) - 1)]
+            delays = [[state[self.delays].select(0, start + i) for state in states] for i in range(len(b) - 1)]
             if count == 0 and self.init == "first":
-                settle(b, a, slow, memory)
-            filter_section(b, a, slow, memory)
+                settle(b, a, slow, delays)
+            filter_section(b, a, slow, delays)
             start += len(b) - 1
         return Slow(slow, 1.0)
 
@@ -114,7 +114,7 @@ class Recursive(Filter, abc.ABC):
         return state["slow"]
 
     def signature(self) -> int:
-        # The meaning of the memory depends on the coefficients.
+        # Delays fit only the coefficients that computed them.
         return zlib.crc32(repr([(list(b), list(a)) for b, a in self.sections()]).encode())
 
 
@@ -128,9 +128,9 @@ class IIR(Recursive):
     Args:
         b: numerator coefficients, newest gradient first.
         a: denominator coefficients, a[0] not 0; all poles inside the unit circle.
-        lamb: gain of the slow part, >= 0.
+        lamb: how much of the slow part is added, >= 0.
         slow_only: use lamb * slow instead of g + lamb * slow.
-        init: `"first"` starts as if the first gradient had always been there, `"zero"` from zeros.
+        init: `"first"` starts as if all gradients before had equalled the first one, `"zero"` as if they had been zero.
 
     Examples:
         >>> ema, grad = IIR([0.02], [1.0, -0.98], lamb=2.0), torch.ones(1)
@@ -145,7 +145,7 @@ class IIR(Recursive):
     slow_only: bool = field(default=False, kw_only=True)
     init: Init = field(default="first", kw_only=True)
 
-    memory: ClassVar[str] = "iir"
+    delays: ClassVar[str] = "iir"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -170,15 +170,15 @@ class IIR(Recursive):
 @unchangeable
 @dataclass(frozen=True)
 class Butterworth(Recursive):
-    """Amplify slow gradients by a Butterworth low-pass filter: maximally flat below the cutoff, steep above it.
+    """Amplify slow gradients by a Butterworth low-pass filter, which is flat below its cutoff and steep above it.
 
     Args:
-        order: steepness, >= 1; the gain falls by 6 dB per octave and order.
-        cutoff: frequency in (0, 0.5), cycles per step, where the gain has fallen by 3 dB. 0.01 keeps
+        order: steepness, >= 1. Above the cutoff the gain falls by 6 dB per octave and order.
+        cutoff: frequency in (0, 0.5), in cycles per step, at which the gain has fallen by 3 dB. 0.01 keeps
             oscillations slower than one in a hundred steps.
-        lamb: gain of the slow part, >= 0.
+        lamb: how much of the slow part is added, >= 0.
         slow_only: use lamb * slow instead of g + lamb * slow.
-        init: `"first"` starts as if the first gradient had always been there, `"zero"` from zeros.
+        init: `"first"` starts as if all gradients before had equalled the first one, `"zero"` as if they had been zero.
 
     Needs scipy (`pip install "grokfast[design]"`).
 
@@ -194,7 +194,7 @@ class Butterworth(Recursive):
     init: Init = field(default="first", kw_only=True)
     _sections: Sequence[Section] = field(init=False, repr=False, compare=False)
 
-    memory: ClassVar[str] = "butterworth"
+    delays: ClassVar[str] = "butterworth"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -214,7 +214,7 @@ class Butterworth(Recursive):
 
 @functools.cache
 def design_butterworth(order: int, cutoff: float) -> list[Section]:
-    """Second-order sections by scipy: the expanded polynomial of a high order loses its poles to rounding."""
+    """Second-order sections by scipy. Rounding would move the poles of one polynomial of high order."""
     try:
         from scipy import signal
     except ImportError as error:
@@ -223,32 +223,32 @@ def design_butterworth(order: int, cutoff: float) -> list[Section]:
     return [(tuple(row[:3]), tuple(row[3:])) for row in rows]
 
 
-def filter_section(b: Sequence[float], a: Sequence[float], signal: list[Tensor], memory: list[list[Tensor]]) -> None:
-    """Filter one step of many signals in place: `signal` holds x before and y after."""
-    inputs = [x.clone() for x in signal] if memory else []
+def filter_section(b: Sequence[float], a: Sequence[float], signal: list[Tensor], delays: list[list[Tensor]]) -> None:
+    """Filter one step of many signals in place: `signal` is x before and y after."""
+    inputs = [x.clone() for x in signal] if delays else []
     torch._foreach_mul_(signal, b[0])
-    if memory:
-        torch._foreach_add_(signal, memory[0])
-    for i, target in enumerate(memory):
-        if i + 1 < len(memory):
-            torch._foreach_copy_(target, memory[i + 1])
+    if delays:
+        torch._foreach_add_(signal, delays[0])
+    for i, target in enumerate(delays):
+        if i + 1 < len(delays):
+            torch._foreach_copy_(target, delays[i + 1])
         else:
             torch._foreach_zero_(target)
         torch._foreach_add_(target, inputs, alpha=b[i + 1])
         torch._foreach_add_(target, signal, alpha=-a[i + 1])
 
 
-def settle(b: Sequence[float], a: Sequence[float], signal: list[Tensor], memory: list[list[Tensor]]) -> None:
-    """Set the memory to its steady state for a constant input, the value in `signal`."""
+def settle(b: Sequence[float], a: Sequence[float], signal: list[Tensor], delays: list[list[Tensor]]) -> None:
+    """Set the delays to their steady state for a constant input, the value in `signal`."""
     gain = sum(b) / sum(a)
     level = 0.0
-    for i in reversed(range(len(memory))):
+    for i in reversed(range(len(delays))):
         level += b[i + 1] - a[i + 1] * gain
-        torch._foreach_copy_(memory[i], signal)
-        torch._foreach_mul_(memory[i], level)
+        torch._foreach_copy_(delays[i], signal)
+        torch._foreach_mul_(delays[i], level)
 
 
-@functools.lru_cache(256)  # a schedule makes a filter at each step
+@functools.lru_cache(256)  # a schedule creates a filter in each step
 def pole_radius(a: tuple[float, ...]) -> float:
     """Largest magnitude among the roots of a[0] z^n + a[1] z^(n-1) + ... (companion matrix)."""
     if len(a) == 1:

@@ -21,19 +21,19 @@ from grokfast.filters.response import Section, window_half_power_frequency
 class MA(Filter):
     """Amplify slow gradients by the mean of the last `window_size` gradients.
 
-    A ring buffer holds the window and a running total holds its sum, so a step costs the same for every window size.
-    The running total collects rounding errors. So a second total starts from zero with each lap of the ring and
-    replaces the first at its end: an error lasts two windows at most.
+    A ring buffer keeps the window and a running total its sum, so a step takes the same time for every window size.
+    The running total collects rounding errors. So a second total starts from zero with each pass through the buffer
+    and replaces the first at its end: an error lasts two windows at most.
 
     Args:
-        window_size: number of gradients averaged, >= 1; takes the memory of `window_size + 2` gradients.
-        lamb: gain of the mean, >= 0.
+        window_size: number of gradients averaged, >= 1. The state is as large as `window_size + 2` gradients.
+        lamb: how much of the mean is added, >= 0.
         slow_only: use lamb * mean instead of g + lamb * mean.
-        warmup: leave gradients as they are until the window is full, like the released code; False averages the
+        warmup: leave gradients unchanged until the window is full, like the released code. False averages the
             gradients seen so far, like Algorithm 1.
         reduction: `"mean"` or `"sum"` of the window.
-        window_dtype: dtype of the stored window, None for the state's dtype. `torch.bfloat16` halves the memory;
-            each stored gradient is then rounded to 8 bits of mantissa.
+        window_dtype: dtype of the stored window, None for the state's dtype. `torch.bfloat16` takes half the
+            memory and rounds each stored gradient to 8 bits of mantissa.
 
     Examples:
         >>> ma, grad = MA(window_size=2, lamb=1.0), torch.ones(1)
@@ -73,7 +73,7 @@ class MA(Filter):
         fresh = [state["fresh"] for state in states]
         torch._foreach_sub_(total, slots)
         torch._foreach_copy_(slots, grads)
-        # Added from the slot, not from the gradient: the value subtracted later must be the value added.
+        # Add the stored value, because the same value is subtracted later.
         torch._foreach_add_(total, slots)
         torch._foreach_add_(fresh, slots)
         if place == self.window_size - 1:
@@ -100,7 +100,7 @@ class MA(Filter):
         return count >= (self.window_size if self.warmup else 1)
 
     def _fusable(self, active: bool, count: int) -> bool:
-        """Whether total <- total + g;  g <- g + gain total can be one pass: the total is not renewed at this step."""
+        """Whether total <- total + g;  g <- g + gain total can be one pass: this step does not replace total."""
         full = count + 1 >= self.window_size if self.warmup else True
         renewed = count % self.window_size == self.window_size - 1
         return active and full and not renewed and not self.slow_only and self.window_dtype is None
@@ -140,7 +140,7 @@ class MA(Filter):
 
     @classmethod
     def from_cutoff(cls, cutoff: float, **options: Any) -> MA:
-        """The window whose gain falls by 3 dB nearest to `cutoff` cycles per step."""
+        """The window whose gain has fallen by 3 dB closest to `cutoff` cycles per step."""
         check_number("cutoff", cutoff, low=math.ulp(0.0), high=0.5)
         # |H| of a long window is |sinc(w f)|, which is 1/sqrt(2) at w f = 0.443; short ones need a search.
         guess = 0.4429 / cutoff

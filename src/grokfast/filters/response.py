@@ -1,4 +1,4 @@
-"""What a filter does to each frequency: H(z) = prod B(z) / A(z), and where |H| has fallen by 3 dB."""
+"""The transfer function of a filter, H(z) = prod B(z) / A(z), and the frequency at which |H| has fallen by 3 dB."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 Section = tuple[Sequence[float], Sequence[float]]
-"""Coefficients (b, a) of one factor B(z) / A(z), with z for a delay of one step."""
+"""Coefficients (b, a) of one factor B(z) / A(z). z stands for a delay of one step."""
 
 
 def transfer(sections: Sequence[Section], z: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ def half_power_frequency(sections: Sequence[Section]) -> float | None:
 
 
 def window_half_power_frequency(window_size: int) -> float:
-    """Where the Dirichlet kernel |sin(pi w f) / (w sin(pi f))| is 1/sqrt(2), by bisection below its first zero."""
+    """The f at which the Dirichlet kernel |sin(pi w f) / (w sin(pi f))| is 1/sqrt(2), by bisection below its zero."""
     low, high = 0.0, 1 / window_size
     for _ in range(60):
         middle = (low + high) / 2

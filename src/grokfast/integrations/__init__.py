@@ -1,1 +1,1 @@
-"""Grokfast inside other training loops: one module per host, each with its own extra."""
+"""Filters in other frameworks: one module per framework, each with its own extra."""

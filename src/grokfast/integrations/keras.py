@@ -1,6 +1,6 @@
-"""Grokfast in Keras 3: an optimizer that wraps a Keras optimizer and adds the slow part of each gradient to it.
+"""A filter for Keras 3: an optimizer that wraps a Keras optimizer.  g <- g + lamb lowpass(g), once per update.
 
-g <- g + lamb lowpass(g), on Keras's own operations and on any backend, once per update of the wrapped optimizer.
+It uses Keras's own operations. The tests run it on torch and JAX.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
 
 
 class Grokfast(keras.optimizers.Optimizer):
-    """What the two optimizers share. The wrapped optimizer takes the steps; a hook filters the gradients of each.
+    """Base of the two optimizers. The wrapped optimizer takes the steps, and a hook filters the gradients of each.
 
-    The filter's variables belong to the wrapped optimizer. So Keras saves them with it, and its jitted step on JAX
-    takes their changes back while it only accumulates gradients.
+    The filter's variables belong to the wrapped optimizer, so that Keras saves them with it. Its jitted step on JAX
+    discards their changes while it only accumulates gradients.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Grokfast(keras.optimizers.Optimizer):
             inner.build(variables)
         inner._check_variables_are_known(variables)
         kept = inner._trainable_variables
-        # Per variable, because one without a gradient keeps its state as it is.
+        # One count per variable, because a variable without a gradient keeps its state.
         self._seen: Any = inner.add_variable((len(kept),), dtype="int32", name="grokfast_seen")
         self._states = [None if getattr(v, "overwrite_with_gradient", False) else self._new_state(v) for v in kept]
         super().build(variables)
@@ -75,18 +75,18 @@ class Grokfast(keras.optimizers.Optimizer):
         return self.inner_optimizer.stateless_apply(optimizer_variables, grads, trainable_variables)
 
     def _filter_and_update(self, grads: list[Any], variables: list[Any], learning_rate: Any) -> None:
-        """What the wrapped optimizer does with finished gradients, in place of its own update."""
+        """Replace the update of the wrapped optimizer: filter the finished gradients, then update."""
         grads = self._filter(grads, [self.inner_optimizer._get_variable_index(v) for v in variables])
         self._update(self._clip(grads) if self.order == "filter-then-clip" else grads, variables, learning_rate)
 
     def _filter(self, grads: list[Any], places: list[int]) -> list[Any]:
-        """The filtered gradients of the variables at `places`; advances their states."""
+        """The filtered gradients of the variables with indices `places`. Advances their states."""
         before = ops.convert_to_tensor(self._seen)  # (variables,)
         started = None if self.start == 0 else ops.max(before) >= self.start
         filtered = [
             self._filter_one(g, self._states[i], before[i], started) for g, i in zip(grads, places, strict=True)
         ]
-        # Last, because on torch `before` shares its memory.
+        # Last, because on torch it shares memory with `before`.
         advanced = np.isin(np.arange(len(self._states)), places).astype("int32")
         self._seen.assign(before + ops.convert_to_tensor(advanced))
         return filtered
@@ -104,10 +104,10 @@ class Grokfast(keras.optimizers.Optimizer):
         raise NotImplementedError
 
     def _advance(self, grad: Any, state: State, seen: Any) -> tuple[Any, Any]:
-        """Advance a state that has seen `seen` gradients; the slow part, and whether it is there (None for yes)."""
+        """Advance a state after `seen` gradients. Return the slow part, and whether it exists (None: it does)."""
         raise NotImplementedError
 
-    # Everything else is the wrapped optimizer's.
+    # Everything else is passed to the wrapped optimizer.
     @property
     def variables(self) -> list[Any]:
         return self.inner_optimizer.variables
@@ -130,7 +130,7 @@ class Grokfast(keras.optimizers.Optimizer):
 
     @loss_scale_factor.setter
     def loss_scale_factor(self, factor: Any) -> None:
-        if hasattr(self, "inner_optimizer"):  # not yet while Keras initialises
+        if hasattr(self, "inner_optimizer"):  # false while Keras initialises
             self.inner_optimizer.loss_scale_factor = factor
 
     def scale_loss(self, loss: Any) -> Any:
@@ -146,10 +146,10 @@ class Grokfast(keras.optimizers.Optimizer):
         self.inner_optimizer.finalize_variable_values(var_list)
 
     def save_own_variables(self, store: Any) -> None:
-        """Keras saves the wrapped optimizer, which owns all variables, by itself."""
+        """Do nothing: Keras saves the wrapped optimizer, which owns all variables."""
 
     def load_own_variables(self, store: Any) -> None:
-        """Keras loads the wrapped optimizer by itself."""
+        """Do nothing: Keras loads the wrapped optimizer."""
 
     def get_config(self) -> dict[str, Any]:
         inner = keras.saving.serialize_keras_object(self.inner_optimizer)
@@ -164,18 +164,18 @@ class Grokfast(keras.optimizers.Optimizer):
 
 @keras.saving.register_keras_serializable(package="grokfast")
 class GrokfastEMA(Grokfast):
-    """Amplify slow gradients by an exponential moving average: the twin of `grokfast.EMA`.
+    """Amplify slow gradients by an exponential moving average: as `grokfast.EMA` does.
 
     m_1 = g_1,  m_t = alpha m_{t-1} + (1 - alpha) g_t,  g_t <- g_t + lamb m_t
 
     Args:
         inner_optimizer: the Keras optimizer that takes the steps, or its name. Learning rate, weight decay, clipping,
             gradient accumulation, loss scale and averaged weights are set there.
-        alpha: memory of the average, in [0, 1). The paper recommends 0.8 to 0.99.
-        lamb: gain of the average, >= 0. The paper recommends 0.1 to 5.
+        alpha: decay of the average, in [0, 1). The paper recommends 0.8 to 0.99.
+        lamb: how much of the average is added, >= 0. The paper recommends 0.1 to 5.
         slow_only: use lamb m instead of g + lamb m.
         init: `"first"` seeds the average with the first gradient, `"zero"` with zeros.
-        start: number of updates that leave gradients as they are and only keep the average warm.
+        start: number of updates that leave gradients unchanged and only update the average.
         order: whether the wrapped optimizer clips before the filter or after it. `"clip-then-filter"` lets gradients
             reach (1 + lamb) times the limit; `"filter-then-clip"` keeps them within it.
         name: name of the optimizer.
@@ -223,22 +223,22 @@ class GrokfastEMA(Grokfast):
 
 @keras.saving.register_keras_serializable(package="grokfast")
 class GrokfastMA(Grokfast):
-    """Amplify slow gradients by the mean of the last `window_size` gradients: the twin of `grokfast.MA`.
+    """Amplify slow gradients by the mean of the last `window_size` gradients: as `grokfast.MA` does.
 
     total <- total - oldest + g,  g <- g + lamb total / window_size
 
-    A step costs the same for every window size. A second sum starts from zero with each lap of the window and replaces
-    the first at its end, so that a rounding error lasts two windows at most.
+    A step takes the same time for every window size. A second sum starts from zero with each pass through the ring
+    buffer and replaces the first at its end, so that a rounding error lasts two windows at most.
 
     Args:
         inner_optimizer: the Keras optimizer that takes the steps, as in `GrokfastEMA`.
-        window_size: number of gradients averaged, >= 1; takes the memory of `window_size + 2` gradients.
-        lamb: gain of the mean, >= 0.
+        window_size: number of gradients averaged, >= 1. The state is as large as `window_size + 2` gradients.
+        lamb: how much of the mean is added, >= 0.
         slow_only: use lamb * mean instead of g + lamb * mean.
-        warmup: leave gradients as they are until the window is full, like the released code; False averages the
+        warmup: leave gradients unchanged until the window is full, like the released code. False averages the
             gradients seen so far, like Algorithm 1.
         reduction: `"mean"` or `"sum"` of the window.
-        start: number of updates that leave gradients as they are and only fill the window.
+        start: number of updates that leave gradients unchanged and only fill the window.
         order: whether the wrapped optimizer clips before the filter or after it, as in `GrokfastEMA`.
         name: name of the optimizer.
 
@@ -270,7 +270,7 @@ class GrokfastMA(Grokfast):
         self.window_size, self.warmup, self.reduction = window_size, warmup, reduction
 
     def _new_state(self, variable: Any) -> State:
-        """`window` is a ring; `rest` sums its newest window_size - 1 gradients, `fresh` those of this lap."""
+        """`window` is a ring buffer; `rest` sums its newest window_size - 1 gradients, `fresh` those of this pass."""
         inner = self.inner_optimizer
         window = new_variable(inner, variable, "window", self.window_size)
         return {"window": window, **{name: new_variable(inner, variable, name) for name in ("rest", "fresh")}}
@@ -279,8 +279,8 @@ class GrokfastMA(Grokfast):
         size, rest, fresh = self.window_size, state["rest"], state["fresh"]
         place = ops.mod(seen, size)
         write_slot(state["window"], place, grad)
-        # Written first, read later: a compiler that finds a read before the write may copy the window. Hence the
-        # oldest gradient is subtracted now, not when it is overwritten.
+        # The write comes before the read, because a compiler may copy the window if a read comes first. So the oldest
+        # gradient is subtracted now, not when it is overwritten.
         oldest = ops.take(state["window"], ops.mod(place + 1, size), axis=0)
         gathered, lap_ends = fresh + grad, place == size - 1
         total = ops.where(lap_ends, gathered, rest + grad)
@@ -296,7 +296,7 @@ class GrokfastMA(Grokfast):
 
 
 def check_inner(inner: Any, order: str) -> None:
-    """Refuse what does not take its steps in Keras's own way, and what has a filter already."""
+    """Refuse an optimizer that leaves its steps to another one or has a filter already."""
     kind = type(inner).__name__
     if isinstance(inner, Grokfast) or "_backend_update_step" in vars(inner):
         raise ValueError(f"inner_optimizer must have no filter yet, got a {kind} with one")
@@ -314,8 +314,8 @@ def check_inner(inner: Any, order: str) -> None:
 
 
 def new_variable(optimizer: Any, like: Any, name: str, *leading: int) -> Any:
-    """A variable of zeros like a model's, with `leading` dimensions in front, in a dtype that can hold an average."""
-    # A bf16 average of a constant 1 at alpha 0.98 stalls at 0.879: the increments round away.
+    """A variable of zeros like a model's, with `leading` dimensions, in a dtype precise enough for an average."""
+    # In bf16 the average of a constant 1 at alpha 0.98 stalls at 0.879, because small increments are rounded away.
     dtype = "float32" if like.dtype in ("bfloat16", "float16") else like.dtype
     layout = getattr(like, "_layout", None)
     if layout is not None and leading:
@@ -326,7 +326,7 @@ def new_variable(optimizer: Any, like: Any, name: str, *leading: int) -> Any:
 
 def write_slot(window: Any, place: Any, value: Any) -> None:
     """window[place] <- value."""
-    if keras.backend.backend() == "torch":  # Keras's operation would copy the window
+    if keras.backend.backend() == "torch":  # Keras's own operation copies the window
         window.value.index_copy_(0, place.long().view(1), value[None])
     else:
         starts = (place, *(0 for _ in value.shape))
@@ -334,14 +334,14 @@ def write_slot(window: Any, place: Any, value: Any) -> None:
 
 
 def dense(grad: Any) -> Any:
-    """The gradient of an embedding may be sparse; its slow part is not."""
+    """The gradient as a dense tensor. That of an embedding may be sparse."""
     if type(grad).__name__ == "IndexedSlices":  # TensorFlow's
         return ops.add(grad, ops.zeros(grad.shape, grad.dtype))
     return ops.convert_to_tensor(grad, sparse=False)
 
 
 def narrow(mixed: Any, grad: Any) -> Any:
-    """`mixed` in the dtype of `grad`; what would overflow float16 only by the filter becomes its largest number."""
+    """`mixed` in the dtype of `grad`. If only the filter makes it overflow float16, it becomes the largest number."""
     dtype = keras.backend.standardize_dtype(grad.dtype)
     if dtype == "float16":
         largest = float(np.finfo("float16").max)

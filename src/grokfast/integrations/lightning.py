@@ -1,4 +1,4 @@
-"""Grokfast in Lightning: a callback that filters the gradients of every optimizer step exactly once."""
+"""A filter for Lightning: a callback that filters the gradients once in every optimizer step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INSTALL = 'pip install "grokfast[lightning]"'
 
 
 def find_host() -> Any:
-    """The package to build on: lightning or pytorch_lightning, preferably the one that is imported already."""
+    """lightning or pytorch_lightning, preferably the one that is already imported."""
     names = ("lightning.pytorch", "pytorch_lightning")
     for name in sorted(names, key=lambda name: name not in sys.modules):
         try:
@@ -40,17 +40,17 @@ else:
 
 
 class GrokfastCallback(Callback):
-    """Make the optimizers of a Lightning module amplify slow gradients. Nothing else changes.
+    """Make the optimizers of a Lightning module amplify slow gradients. The rest of your script stays the same.
 
     Args:
-        filter: what to add to the gradients, e.g. `grokfast.EMA(alpha=0.98, lamb=2.0)`.
+        filter: computes what is added to the gradients, e.g. `grokfast.EMA(alpha=0.98, lamb=2.0)`.
         start: the step or the trigger that starts the filter, as in `grokfast.attach`.
-        nonfinite: what to do when a gradient holds an inf or a NaN, as in `grokfast.attach`.
-        lamb: a schedule of the gain, as in `grokfast.attach`.
-        alpha: a schedule of the memory of an `EMA`, as in `grokfast.attach`.
+        nonfinite: what to do if a gradient holds an inf or a NaN, as in `grokfast.attach`.
+        lamb: a schedule, as in `grokfast.attach`.
+        alpha: a schedule for an `EMA`, as in `grokfast.attach`.
         order: whether the trainer clips before the filter or after it. `"clip-then-filter"` lets gradients reach
             (1 + lamb) times `gradient_clip_val`; `"filter-then-clip"` keeps them within it.
-        log_every: log `handle.metrics()` every N batches, None for never; computing them waits for the device.
+        log_every: log `handle.metrics()` every N batches, which waits for the device. None: never.
         optimizers: which of the optimizers that `configure_optimizers` returns, by index; all by default.
 
     The filter is attached before a checkpoint is restored and detached at the end of `fit`. Its state stays in the
@@ -88,13 +88,13 @@ class GrokfastCallback(Callback):
         self._streak = getattr(start, "streak", 0)
         self.handles: list[grokfast.Attachment] = []
         self._watches: list[Any] = []  # one hook per handle, which sees the steps of its optimizer
-        self._spared: list[Optimizer] = []  # optimizers to leave alone
+        self._spared: list[Optimizer] = []  # optimizers without a filter
         self._due: set[Optimizer] = set()  # optimizers that must have stepped by the end of the batch
-        self._seen: set[Optimizer] = set()  # optimizers whose steps are known to run their hooks
+        self._seen: set[Optimizer] = set()  # optimizers whose steps have run their hooks
         self._backward = False  # whether this batch had a backward pass
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        # Here the optimizers exist and the state of a checkpoint has not been loaded yet.
+        # The optimizers exist, and the state of a checkpoint has not been loaded yet.
         self._detach()
         check_strategy(trainer)
         chosen = choose(trainer.optimizers, self.optimizers)
@@ -105,7 +105,7 @@ class GrokfastCallback(Callback):
         for optimizer in chosen:
             handle = grokfast.attach(optimizer, self.filter, **self._options)
             if not isinstance(self.start, int) and not handle.resumed:
-                self.start.streak = self._streak  # a new optimizer starts with the first stage
+                self.start.streak = self._streak  # for a new optimizer the trigger starts again
             self.handles.append(handle)
             self._watches.append(optimizer.register_step_post_hook(self._see))
 
@@ -147,7 +147,7 @@ class GrokfastCallback(Callback):
         self._detach()
 
     def _log(self, module: LightningModule) -> None:
-        """Log the metrics of each filter; with several optimizers under the index of each."""
+        """Log the metrics of each filter. With several optimizers, the names include their indices."""
         for index, handle in enumerate(self.handles):
             prefix = f"optimizer{index}/" if len(self.handles) > 1 else ""
             module.log_dict({prefix + name: value for name, value in handle.metrics().items()})
@@ -188,11 +188,11 @@ def choose(optimizers: Sequence[Optimizer], indices: Sequence[int] | None) -> li
 
 
 def check_strategy(trainer: Trainer) -> None:
-    """Refuse strategies that take the steps themselves, and those that flatten parameters."""
+    """Refuse strategies that take the steps themselves or flatten parameters."""
     kind = type(trainer.strategy).__name__
     if trainer.strategy.handles_gradient_accumulation:
         raise ValueError(f"strategy must leave gradients and steps to the optimizer, got {kind}, which has its own")
-    # By name: the trainer may come from the other package.
+    # Compare names, because the trainer may come from the other package.
     if any(base.__name__ == "FSDPStrategy" for base in type(trainer.strategy).__mro__):
         raise ValueError(f"strategy must keep parameters whole or as DTensors (ModelParallelStrategy), got {kind}")
 

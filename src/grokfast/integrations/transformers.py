@@ -1,4 +1,4 @@
-"""Grokfast in the Trainer of Transformers: a callback, or an optimizer that is made with the filter attached."""
+"""A filter for the Trainer of Transformers: a callback, or an optimizer with the filter attached."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ def grokfast_optimizer(
     lamb: Callable[[int], float] | None = None,
     alpha: Callable[[int], float] | None = None,
 ) -> OptimizerChoice:
-    """An optimizer that is made with the filter attached, for `Trainer(optimizer_cls_and_kwargs=...)`.
+    """An optimizer with the filter attached, for `Trainer(optimizer_cls_and_kwargs=...)`.
 
-    The Trainer then makes a plain instance of the chosen class, with the param groups that the Trainer chooses.
+    The Trainer then creates a plain instance of the chosen class with its usual param groups.
 
     Args:
-        choice: an optimizer class and its arguments, e.g. `Trainer.get_optimizer_cls_and_kwargs(args)` for the choice
-            of the training arguments.
-        filter: what to add to the gradients, e.g. `grokfast.EMA(alpha=0.98, lamb=2.0)`.
+        choice: an optimizer class and its arguments, e.g. `Trainer.get_optimizer_cls_and_kwargs(args)` for those in the
+            training arguments.
+        filter: computes what is added to the gradients, e.g. `grokfast.EMA(alpha=0.98, lamb=2.0)`.
         start: the step or the trigger that starts the filter, as in `grokfast.attach`.
-        nonfinite: what to do when a gradient holds an inf or a NaN, as in `grokfast.attach`.
-        lamb: a schedule of the gain, as in `grokfast.attach`.
-        alpha: a schedule of the memory of an `EMA`, as in `grokfast.attach`.
+        nonfinite: what to do if a gradient holds an inf or a NaN, as in `grokfast.attach`.
+        lamb: a schedule, as in `grokfast.attach`.
+        alpha: a schedule for an `EMA`, as in `grokfast.attach`.
 
     Returns:
         An optimizer class and its arguments.
@@ -79,7 +79,7 @@ def grokfast_optimizer(
         grokfast.attach(optimizer, filter, start=start, nonfinite=nonfinite, lamb=lamb, alpha=alpha)
         return optimizer
 
-    # The Trainer hands param groups only to classes, hence a class. It has the name of the class that it instantiates.
+    # A class, because the Trainer passes param groups only to classes. It has the name of the class that it creates.
     names = {"__module__": optimizer_cls.__module__, "__qualname__": optimizer_cls.__qualname__}
     return type(optimizer_cls.__name__, (optimizer_cls,), {**names, "__new__": new}), dict(kwargs)
 
@@ -91,13 +91,12 @@ class GrokfastCallback(TrainerCallback):
     up to (1 + lamb) * max_grad_norm.
 
     Args:
-        filter: what to add to the gradients, e.g. `grokfast.EMA(alpha=0.98, lamb=2.0)`.
+        filter: computes what is added to the gradients, e.g. `grokfast.EMA(alpha=0.98, lamb=2.0)`.
         start: the step or the trigger that starts the filter, as in `grokfast.attach`.
-        nonfinite: what to do when a gradient holds an inf or a NaN, as in `grokfast.attach`.
-        lamb: a schedule of the gain, as in `grokfast.attach`.
-        alpha: a schedule of the memory of an `EMA`, as in `grokfast.attach`.
-        log_every: add `handle.metrics()` to the Trainer's logs every N steps, None for never; computing them
-            waits for the device.
+        nonfinite: what to do if a gradient holds an inf or a NaN, as in `grokfast.attach`.
+        lamb: a schedule, as in `grokfast.attach`.
+        alpha: a schedule for an `EMA`, as in `grokfast.attach`.
+        log_every: add `handle.metrics()` to the Trainer's logs every N steps, which waits for the device. None: never.
         clip_norm: run the filter first, then clip to this norm, > 0. Needs `max_grad_norm=0`.
 
     Attributes:
@@ -166,7 +165,7 @@ class GrokfastCallback(TrainerCallback):
     def on_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Measure if metrics are due. Check once that the host's step runs the filter."""
+        """Measure if metrics are due. Check once that the Trainer's step runs the filter."""
         if self.handle is not None and self.log_every is not None and (state.global_step + 1) % self.log_every == 0:
             self._metrics = self.handle.metrics()
             control.should_log = True
@@ -174,12 +173,12 @@ class GrokfastCallback(TrainerCallback):
             return
         if self.handle.step > self._unproven:
             self._unproven = None
-        elif have_finite_gradients(self.handle.optimizer):  # else the filter skips the step
+        elif have_finite_gradients(self.handle.optimizer):  # otherwise the filter ignores the step
             kind = type(self.handle.optimizer).__name__
-            raise RuntimeError(f"the filter saw no gradient in an optimizer step: the host bypasses {kind}.step()")
+            raise RuntimeError(f"the filter saw no gradient in an optimizer step: the Trainer bypasses {kind}.step()")
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Add the metrics to what the Trainer logs; the callbacks after this one see them, and so does the history."""
+        """Add the metrics to the Trainer's logs and history. Callbacks after this one see them."""
         if self._metrics:
             kwargs["logs"].update(self._metrics)
             state.log_history[-1].update(self._metrics)
@@ -194,7 +193,7 @@ class GrokfastCallback(TrainerCallback):
             warnings.filterwarnings("ignore", "the filter's state was found in")
             self.handle = grokfast.attach(optimizer, self.filter, **self._options)
         if not isinstance(self.start, int) and not self.handle.resumed:
-            self.start.streak = self._streak  # a new optimizer starts with the first stage
+            self.start.streak = self._streak  # for a new optimizer the trigger starts again
         return self.handle
 
 
@@ -209,7 +208,7 @@ def refuse_optimizer(optimizer_cls: type[Optimizer]) -> None:
 
 
 def refuse_host(*, attached_late: bool) -> None:
-    """Raise if Accelerate is set up to train in a way that would bypass the filter or lose its state."""
+    """Raise if Accelerate's settings would bypass the filter or lose its state."""
     host: Any = AcceleratorState()
     if host.distributed_type in ("DEEPSPEED", "MEGATRON_LM"):
         raise RuntimeError(f"{host.distributed_type} steps in its own engine, which would bypass the filter")
@@ -225,7 +224,7 @@ def have_finite_gradients(optimizer: Optimizer) -> bool:
 
 
 def is_rounded(handle: grokfast.Attachment) -> bool:
-    """Whether the adopted state was cast to the dtype of the parameters, as optimizers do when they load."""
+    """Whether the loaded state was cast to the dtype of the parameters, as optimizers do when they load."""
     pairs = [(tensor, p.dtype) for p, state in handle.state.items() for tensor in state.values()]
     wide = [pair for pair in pairs if torch.promote_types(pair[0].dtype, pair[1]) != pair[1]]
     return bool(wide) and all(torch.equal(tensor, rounded(tensor, dtype)) for tensor, dtype in wide)
@@ -236,7 +235,7 @@ def rounded(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def load_again(handle: grokfast.Attachment, args: TrainingArguments, state: TrainerState) -> None:
-    """Load the optimizer's checkpoint once more: now that the filter is attached, its state is not rounded."""
+    """Load the optimizer's checkpoint again. With the filter attached, its state is not rounded."""
     last = Path(args.output_dir or ".", f"checkpoint-{state.global_step}")
     folders = [Path(args.resume_from_checkpoint), last] if args.resume_from_checkpoint else [last]
     adopted = handle.state
@@ -251,7 +250,7 @@ def load_again(handle: grokfast.Attachment, args: TrainingArguments, state: Trai
 
 
 def loads_as(adopted: dict[Tensor, dict[str, Tensor]], handle: grokfast.Attachment, saved: dict[str, Any]) -> bool:
-    """Load a checkpoint; return whether its filter state, once rounded, is the adopted one."""
+    """Load a checkpoint. Return whether its filter state, when rounded, equals `adopted`."""
     try:
         handle.optimizer.load_state_dict(saved)
     except ValueError:  # it belongs to another model or filter

@@ -80,7 +80,7 @@ def help_of(kind: type[grokfast.Filter], name: str) -> str:
     """The first sentence on a field in the class's docstring.
 
     >>> help_of(grokfast.EMA, "alpha")
-    'memory of the average, in [0, 1)'
+    'decay of the average, in [0, 1)'
     """
     lines = re.search(rf"^\s+{name}: (.+?)(?=^\s+\w+: |^\s*$|\Z)", kind.__doc__ or "", re.DOTALL | re.MULTILINE)
     text = " ".join(lines[1].split()) if lines else ""
