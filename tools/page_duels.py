@@ -20,8 +20,8 @@ TASKS = {  # in the order of the pages
     "parity": "sparse parity",
     "mnist": "MNIST, 1,000 digits",
     "gpt_task.py:Gpt": "character-level GPT",
-    "lora_task.py:Lora": "adapters on that GPT",
-    "cnn_task.py:Cnn": "MNIST, all digits, convolutions",
+    "lora_task.py:Lora": "low-rank adapters on a small GPT",
+    "cnn_task.py:Cnn": "convolutional network on MNIST",
 }
 REGIMES = {
     "paper": "the paper's settings",
