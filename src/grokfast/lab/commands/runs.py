@@ -50,7 +50,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     named = [find_run(name, args.runs_dir) for name in args.names]
-    runs, code = drop_unreadable(named or load_runs(args.runs_dir))
+    runs, code = drop_unreadable(named or load_runs(args.runs_dir), large=bool(named))
     runs = [run for run in runs if args.filter in (None, run.settings["filter"] or "none")]
     runs = [run for run in runs if args.status in (None, run.status)]
     rows = [row_of(run) for run in runs]
@@ -65,7 +65,8 @@ def run(args: argparse.Namespace) -> int:
         writer.writeheader()
         writer.writerows(rows)
     elif not rows:
-        print(f"no {'such ' if args.filter or args.status else ''}runs in {args.runs_dir}")
+        if code == 0:  # else it was said why there are none
+            print(f"no {'such ' if args.filter or args.status else ''}runs in {args.runs_dir}")
     elif len(args.names) == 1:
         show_one(runs[0], args)
     elif named:
