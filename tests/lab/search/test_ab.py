@@ -12,8 +12,10 @@ import torch
 from searches import quiet
 
 import grokfast.lab
+from forks import Fork, run_script
+from grokfast.lab.own_code import source_of
 from grokfast.lab.runs.directory import RunError
-from grokfast.lab.search.ab import _Report, ab, read_space, source_of
+from grokfast.lab.search.ab import _Report, ab, read_space
 from grokfast.lab.search.duel import Outcome
 from grokfast.lab.search.space import Choices, Range
 from grokfast.lab.search.workers import Limits
@@ -116,6 +118,32 @@ def test_a_changed_function_gets_no_old_answer(tmp_path: Path) -> None:
     assert source_of(first) != source_of(second)
     assert source_of(len) == source_of(len)  # it has no source
     assert source_of(lambda *args: 1) != source_of(lambda *args: 2)
+
+
+def test_a_changed_helper_gets_no_old_answer_and_an_unchanged_one_trains_nothing(tmp_path: Path) -> None:
+    """Each call in a process of its own, as somebody who edits a file does it."""
+    (tmp_path / "train.py").write_text(
+        "from helper import value\n"
+        "from grokfast.lab import ab\n\n"
+        "def train_fn(settings, seed, report):\n"
+        "    print('trained')\n"
+        "    for step in (50, 100):\n"
+        "        report(step, value(step))\n\n"
+        "found = ab(train_fn, {'a': {}, 'b': {}}, level=0.95, steps=100, tunings=1, seeds=5, hold=0, folder='kept')\n"
+        "print('steps', *(row['steps'] for row in found.runs))\n"
+    )
+
+    def call(speed: float) -> tuple[int, str, bool]:
+        (tmp_path / "helper.py").write_text(f"def value(step):\n    return min(1.0, step * {speed} / 1000)\n")
+        done = Fork(run_script, tmp_path / "train.py", cwd=tmp_path)
+        assert done.wait() == 0, done.err
+        (steps,) = [line for line in done.out.splitlines() if line.startswith("steps")]
+        return done.out.count("trained\n"), steps, "code that it refers to, was changed since" in done.out
+
+    assert call(20) == (10, "steps" + 10 * " 50", False)
+    assert call(20) == (0, "steps" + 10 * " 50", False)
+    assert call(10.5) == (10, "steps" + 10 * " 100", True)
+    assert call(20) == (0, "steps" + 10 * " 50", False)
 
 
 def test_runs_that_never_get_there_are_censored_where_they_ended() -> None:
