@@ -26,7 +26,6 @@ from typing import Any
 
 PACKAGE = Path(__file__).parents[1]
 LIBRARIES = tuple({Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-_folders: set[Path] = set()  # of the files that users have named
 
 
 def is_own_code(name: str) -> bool:
@@ -63,6 +62,8 @@ def load_class(name: str, base: type[Any]) -> type[Any]:
     except FileNotFoundError:
         raise ValueError(f"{name} must name a file that exists, got {where}") from None
     except (ImportError, SyntaxError, AttributeError) as error:
+        if place_of(error) is not None:  # it says more
+            raise
         raise ValueError(f"{name} cannot be loaded: {error}") from error
     if not (isinstance(found, type) and issubclass(found, base)):
         raise ValueError(f"{name} must name a subclass of {base.__module__}.{base.__qualname__}, got {found!r}")
@@ -72,7 +73,6 @@ def load_class(name: str, base: type[Any]) -> type[Any]:
 def import_file(path: Path) -> Any:
     """The module in a file, imported once per process; it can import the files beside it."""
     path = path.resolve(strict=True)
-    _folders.add(path.parent)
     name = f"grokfast_own_{path.stem}_{zlib.crc32(str(path).encode()):08x}"
     if name in sys.modules:
         return sys.modules[name]
@@ -97,13 +97,14 @@ def import_file(path: Path) -> Any:
 
 def place_of(error: BaseException) -> tuple[str, str] | None:
     """Where in the user's own files an error was raised, as (`my_task.py:47`, the source line); None if it was not."""
-    for entry in reversed(traceback.extract_tb(error.__traceback__)):
-        path = Path(entry.filename)
-        if not _folders.isdisjoint(path.parents) and PACKAGE not in path.parents and "site-packages" not in path.parts:
-            near = os.path.relpath(path)
-            line = entry.lineno or 0
-            shown = path if near.startswith("..") else near
-            return f"{shown}:{line}", linecache.getline(entry.filename, line).strip()
+    places = [(entry.filename, entry.lineno) for entry in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError):
+        places.append((error.filename or "", error.lineno))
+    for name, line in reversed(places):
+        source = linecache.getline(name, line or 0).strip()
+        if source and is_own_file(name):
+            near = os.path.relpath(name)
+            return f"{name if near.startswith('..') else near}:{line}", source
     return place_of(error.__cause__) if error.__cause__ is not None else None
 
 
@@ -113,9 +114,11 @@ def one_line(error: BaseException) -> str:
         reason = " ".join(error.strerror.lower().split())
         text = f"{reason}: {error.filename}" if error.filename else reason
     else:
-        text = " ".join(str(error).split()) or type(error).__name__
-    place = place_of(error)
-    return text if place is None else f"{place[0]}: {type(error).__name__}: {text}"
+        text = " ".join((error.msg if isinstance(error, SyntaxError) else str(error)).split())
+    place, name = place_of(error), type(error).__name__
+    if place is None:
+        return text or name
+    return f"{place[0]}: {name}: {text}" if text else f"{place[0]}: {name}"
 
 
 # What a function does -------------------------------------------------------------------------------------------------
