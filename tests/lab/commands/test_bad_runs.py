@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tiny import tiny
 
-from grokfast.lab.runs.directory import Run
+from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.training.run import train
 
 Call = Callable[..., tuple[int, str, str]]
@@ -128,6 +128,16 @@ def test_a_damaged_run_alone_gives_one_line(kind: str, made: tuple[Run, Run], tm
     assert (code, out) == (1, "")
     assert err.startswith(f"grokfast: {made[1].name} is left out: ")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_to_train_a_damaged_run_again_is_refused(kind: str, made: tuple[Run, Run], tmp_path: Path, call: Call) -> None:
+    shutil.copytree(made[1].path, tmp_path / made[1].name)
+    DAMAGE[kind](tmp_path / made[1].name)
+    with pytest.raises((RunError, ValueError)):
+        train(tiny(filter="ema", seed=1, snapshots=2, gradients=30), tmp_path)
+    code, out, err = call("train", "--resume", made[1].name, "--quiet", "--runs-dir", tmp_path)
+    assert (code, out, err.count("\n")) == (1, "", 1)
 
 
 def test_runs_with_every_kind_of_damage_leave_the_others_to_be_reported(

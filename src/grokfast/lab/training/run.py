@@ -57,14 +57,14 @@ def train(
 def resume(run: Run, watcher: Watcher | None = None, **changes: Any) -> Run:
     """Continue a run. Only `data_dir` and `memory_limit` may change. A run that is done is left alone."""
     settings = {**run.settings, **{name: value for name, value in changes.items() if value is not None}}
-    return run if run.done else continue_run(run, settings, make_task(settings), watcher)
+    return checked(run) if run.done else continue_run(run, settings, make_task(settings), watcher)
 
 
 def continue_run(run: Run, settings: Settings, task: Task, watcher: Watcher | None, patience: float = 0.0) -> Run:
     """Train a run that has a directory, from its last checkpoint. One that was begun with other data is refused."""
     check_begun_alike(run, settings, task)
     if run.done:
-        return run
+        return checked(run)
     with open_for_writing(run, patience=patience) as writer:
         if run.done:  # by the process that had it while we waited
             return run
@@ -76,6 +76,13 @@ def continue_run(run: Run, settings: Settings, task: Task, watcher: Watcher | No
             finally:
                 if loop.tap is not None:
                     loop.tap.close()
+    return run
+
+
+def checked(run: Run) -> Run:
+    """A run that is done; RunError if one of its files was changed since."""
+    _ = run.settings, run.environment, run.rows
+    run.check_large()
     return run
 
 
