@@ -224,9 +224,13 @@ def report_of(measure: str = "accuracy", level: float | None = 0.9, **more: Any)
         ("accuracy", [(20, 0.5), (20, 0.6)], "step must go up"),
         ("accuracy", [(0, 0.5)], "step must go up"),
         ("loss", [(10, -0.5)], "loss must be >= 0, got -0.5"),
+        ("accuracy", [(10.7, 0.5)], "step must be a whole number, got 10.7"),
+        ("accuracy", [(math.nan, 0.5)], "step must be a whole number, got nan"),
+        ("accuracy", [(10, None)], "value must be a number, got None"),
+        ("accuracy", [(10, "0.5")], "value must be a number, got '0.5'"),
     ],
 )
-def test_a_report_that_cannot_be_true_is_refused(measure: str, reports: list[tuple[int, float]], message: str) -> None:
+def test_a_report_that_cannot_be_true_is_refused(measure: str, reports: list[Any], message: str) -> None:
     report = report_of(measure)
     *good, bad = reports
     for pair in good:
@@ -258,7 +262,17 @@ def test_what_is_fixed_and_what_is_tuned() -> None:
     assert ranges == (Range("lr", 0.1, 1.0, "log"), Range("width", 1, 8), Choices("kind", ("a", "b")))
 
 
+def test_an_accuracy_that_rounding_put_above_one_is_one() -> None:
+    report = report_of()
+    report(10, 1.0000001)
+    assert report.rows[-1].val_accuracy == 1.0
+
+
 def test_mistakes_are_named() -> None:
+    with pytest.raises(ValueError, match="the scale of lr must be one of even, log, memory, got 'lgo'"):
+        fight(space={"a": {"lr": (0.1, 1.0, "lgo")}, "b": {}})
+    with pytest.raises(ValueError, match="train_fn must be a function, got 5"):
+        fight(5)
     with pytest.raises(ValueError, match="space must hold at least two arms, got 1"):
         fight(space={"one": {}})
     with pytest.raises(RunError, match="must call report"):

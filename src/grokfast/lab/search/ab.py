@@ -31,6 +31,7 @@ from grokfast.lab.tasks.base import Measure, check_one_of
 from grokfast.lab.values import check_within
 
 TRIALS = "trials-{}.jsonl"  # what was proposed for a train_fn
+ROUNDING = 1e-6  # by which the mean of single precision numbers may exceed 1
 LINE_SECONDS = 10.0  # between lines about the progress
 
 
@@ -47,10 +48,12 @@ class _Report:
 
     def __call__(self, step: int, value: float) -> bool:
         """Report the validation measure after a step; True if training may stop."""
-        step, value = int(step), float(value)  # they may be tensors
+        step, value = self._numbers(step, value)
         measure, level, last = self.settings["measure"], self.settings["until"], self.rows[-1].step if self.rows else 0
         if step <= last:
             raise ValueError(f"step must go up from report to report, got {step} after {last}")
+        if measure == "accuracy" and 1 < value < 1 + ROUNDING:
+            value = 1.0
         if measure == "accuracy" and value > 1:
             raise ValueError(f"accuracy must be in [0, 1], got {value:g}: report a fraction, not percent")
         if value < 0:
@@ -68,6 +71,17 @@ class _Report:
             if self.limits.given_up(self.curve) is not None:
                 return True
         return not math.isfinite(value) or step >= self.settings["steps"] or self.held > self.settings["hold"]
+
+    def _numbers(self, step: Any, value: Any) -> tuple[int, float]:
+        """Step and value as plain numbers; they may be tensors."""
+        found: list[float] = []
+        for name, given in (("step", step), ("value", value)):
+            if isinstance(given, str) or not hasattr(given, "__float__"):
+                raise ValueError(f"{name} must be a number, got {given!r}")
+            found.append(float(given))
+        if not found[0].is_integer():
+            raise ValueError(f"step must be a whole number, got {found[0]:g}")
+        return int(found[0]), found[1]
 
 
 def ab(
@@ -117,6 +131,8 @@ def ab(
         >>> outcome.verdicts[0]["word"]
         'faster'
     """
+    if not callable(train_fn):
+        raise ValueError(f"train_fn must be a function, got {train_fn!r}")
     check_within("steps", steps, "[1, 2^63)")
     check_one_of("measure", measure, *get_args(Measure))
     if level is not None:
