@@ -140,6 +140,7 @@ def found_in(place: Path) -> list[Any]:
         for run in sorted(load_runs(folder), key=lambda run: run.name):
             if not run.done and not (place / "trials.jsonl").exists():
                 raise ValueError(f"{run.name} is {run.status}")
+            run.check_large()
             found.append([run.name, run.done, [row._replace(seconds=0.0) for row in run.rows]])
             found.append({name: tensor.tolist() for name, tensor in run.weights().items()} if run.done else {})
             found.append([(path.name, sum_of(path)) for path in sorted(run.path.glob("snapshots/*.pt"))])
@@ -236,7 +237,7 @@ def damage(soak: Soak, aim: int) -> tuple[int, int]:
         kind, place, state = soak.dice.choice(cases)
         copy = soak.folder / "damaged" / str(times)
         shutil.copytree(place, copy)
-        files = [path for path in sorted(copy.rglob("*")) if path.is_file() and path.name != "lock" and is_ours(path)]
+        files = [path for path in sorted(copy.rglob("*")) if path.is_file() and is_sealed(path, state)]
         target = soak.dice.choice(files)
         how = spoil(target, soak.dice)
         label = f"{kind} ({state}), {target.relative_to(copy)} {how}"
@@ -246,9 +247,10 @@ def damage(soak: Soak, aim: int) -> tuple[int, int]:
     return times, survived
 
 
-def is_ours(path: Path) -> bool:
-    """Whether a file has a digest: environment.json, snapshots and gradients have none."""
-    return path.name not in ("environment.json", "gradients.f32") and path.parent.name != "snapshots"
+def is_sealed(path: Path, state: str) -> bool:
+    """Whether a file has a digest: the end of a run seals its environment and its recordings."""
+    later = path.name in ("environment.json", "gradients.f32", "gradients.json") or path.parent.name == "snapshots"
+    return path.name != "lock" and (state == "whole" or not later)
 
 
 def spoil(path: Path, dice: random.Random) -> str:

@@ -14,9 +14,10 @@ if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
 
 def main() -> int:
     """Run the command that was typed."""
-    # Threads that wait for work sleep instead of spinning: else two runs at once take each other's cores.
+    # Threads that wait for work spin a little, then sleep: else two runs at once take each other's cores (docs/log.md).
+    # libgomp obeys GOMP_SPINCOUNT, whatever the policy is; libomp knows the policy only. Both read once, with torch.
     if not any(name in os.environ for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")):
-        os.environ["OMP_WAIT_POLICY"] = "passive"  # libgomp and libomp both read it, once, when torch is loaded
+        os.environ.update(GOMP_SPINCOUNT="1000", OMP_WAIT_POLICY="passive")
     from grokfast.lab.commands import cli
 
     return cli.main()

@@ -111,12 +111,22 @@ def row(step: int, loss: float, accuracy: float | None) -> Row:
     return Row(step, loss, accuracy, loss, accuracy, 1.0, 1.0, None, 0.1, step, float(step))
 
 
-def write_run(folder: Path, config: Settings, rows: list[Row], *, finish: bool = True) -> Run:
-    """A run of this configuration with these evaluations."""
+def write_run(
+    folder: Path,
+    config: Settings,
+    rows: list[Row],
+    *,
+    snapshots: Mapping[int, Tensor] | None = None,
+    finish: bool = True,
+) -> Run:
+    """A run of this configuration with these evaluations, and with snapshots of a matrix by step."""
     run = create_run(config, folder, {})
     with open_for_writing(run) as writer:
         for each in rows:
             writer.append(each)
+        for step, matrix in (snapshots or {}).items():
+            (run.path / "snapshots").mkdir(exist_ok=True)
+            torch.save({"w": matrix}, run.path / "snapshots" / f"{step:09d}.pt")
         if finish:
             writer.finish({}, summarize(config, rows, []))
     return run
@@ -165,9 +175,5 @@ def kept_run(
     """A complete run that went through these weights; the last ones are its end."""
     config = config or tiny(snapshots=2)
     last = Row(max(kept), 0.1, 1.0, 0.1, accuracy, 1.0, 1.0, None, 1e-3, 8, 1.0)
-    run = write_run(folder, config, [last])
-    (run.path / "snapshots").mkdir()
-    for step, values in kept.items():
-        weights = {"w": torch.as_tensor(values, dtype=torch.float32).view(-1, columns)}
-        torch.save(weights, run.path / "snapshots" / f"{step:09d}.pt")
-    return run
+    shaped = {step: torch.as_tensor(values, dtype=torch.float32).view(-1, columns) for step, values in kept.items()}
+    return write_run(folder, config, [last], snapshots=shaped)

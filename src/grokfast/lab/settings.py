@@ -210,6 +210,8 @@ def resolve(task: str, **given: Any) -> Settings:
     values = {name: by_field[found.group, found.field] for name, found in table.items()}
     settings = plain_settings({"task": task, **values, "measure": made.measure, "level": usual.level})
     for name, found in table.items():
+        if found.group in ("optim", "loop"):  # those of the task may be from a user's own defaults
+            fit(by_field[found.group, found.field], name, found.type)
         if found.within is not None and settings[name] is not None:
             check_within(name, settings[name], found.within)
     check(settings)

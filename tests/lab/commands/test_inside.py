@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from made import made_run
 from tiny import tiny
 
-from grokfast.lab.analysis.inside import FILE, look_inside, read_inside
+from grokfast.lab.analysis.inside import FILE, look_inside, read_inside, save_inside
 from grokfast.lab.commands import cli
 from grokfast.lab.report import write_report
 from grokfast.lab.runs.directory import Run, RunError
@@ -56,12 +57,23 @@ def test_a_damaged_file_costs_only_its_section(tmp_path: Path, content: str) -> 
     assert "Inside the network" not in write_report([run], tmp_path / "a.html").read_text()
 
 
+def test_a_changed_file_costs_only_its_section(tmp_path: Path) -> None:
+    run = train(tiny(snapshots=2, steps=40), tmp_path)
+    save_inside(run, look_inside(run))
+    assert "Inside the network" in write_report([run], tmp_path / "a.html").read_text()
+    data = json.loads((run.path / FILE).read_text())
+    data["moments"][-1]["zero_loss"] = 0.5
+    (run.path / FILE).write_text(json.dumps(data))
+    assert "Inside the network" not in write_report([run], tmp_path / "b.html").read_text()
+
+
 @pytest.mark.parametrize("weights", [{"w": torch.zeros(2)}, {}, {"tokens.weight": torch.full((8, 16), torch.nan)}])
 def test_weights_of_another_network_are_one_line(
     tmp_path: Path, weights: dict[str, torch.Tensor], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = train(tiny(snapshots=1, steps=10), tmp_path)
     torch.save(weights, run.path / "snapshots" / "000000001.pt")
+    (run.path / "summary.json").unlink()  # else its digest of the snapshot would be the reason
     assert cli.main(["inside", run.name, "--runs-dir", str(tmp_path)]) == 1
     err = capsys.readouterr().err
     assert err.startswith(f"grokfast: error: {run.name} is damaged: its weights of step 1 are not those of its network")

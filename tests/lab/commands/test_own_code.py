@@ -118,7 +118,7 @@ BROKEN = (
         ('KeyError("x")', "KeyError: 'x'"),
         ('RuntimeError("no")', "RuntimeError: no"),
         ('ValueError("no")', "ValueError: no"),
-        ("AssertionError", "AssertionError: AssertionError"),
+        ("AssertionError", "AssertionError"),
     ],
 )
 def test_an_error_in_the_users_code_says_where(own: Path, call: Call, error: str, line: str) -> None:

@@ -122,3 +122,17 @@ def test_a_narrow_terminal_shows_hashes_whole(tmp_path: Path, monkeypatch: pytes
     out = re.sub(r"\x1b\[\d*m", "", call("runs", "--runs-dir", tmp_path)[1])
     assert all(len(line.rstrip()) <= 80 for line in out.splitlines()), out
     assert out.splitlines()[1].split()[:5] == [run.name[-8:], "modmul", "adam+ema", "0.001", "0"]
+
+
+def test_a_narrow_terminal_breaks_no_name_of_runs_that_are_shown_or_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
+) -> None:
+    runs = [train(tiny(filter="ema", seed=seed), tmp_path) for seed in (0, 1)]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    names = [run.name for run in runs]
+    one, both = (
+        re.sub(r"\x1b\[\d*m", "", call("runs", *some, "--runs-dir", tmp_path)[1]) for some in (names[:1], names)
+    )
+    assert one.splitlines()[0] == names[0]
+    assert both.splitlines()[0].split() == [name[-8:] for name in names]

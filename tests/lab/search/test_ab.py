@@ -12,8 +12,10 @@ import torch
 from searches import quiet
 
 import grokfast.lab
+from forks import Fork, run_script
+from grokfast.lab.own_code import source_of
 from grokfast.lab.runs.directory import RunError
-from grokfast.lab.search.ab import _Report, ab, read_space, source_of
+from grokfast.lab.search.ab import _Report, ab, read_space
 from grokfast.lab.search.duel import Outcome
 from grokfast.lab.search.space import Choices, Range
 from grokfast.lab.search.workers import Limits
@@ -118,6 +120,32 @@ def test_a_changed_function_gets_no_old_answer(tmp_path: Path) -> None:
     assert source_of(lambda *args: 1) != source_of(lambda *args: 2)
 
 
+def test_a_changed_helper_gets_no_old_answer_and_an_unchanged_one_trains_nothing(tmp_path: Path) -> None:
+    """Each call in a process of its own, as somebody who edits a file does it."""
+    (tmp_path / "train.py").write_text(
+        "from helper import value\n"
+        "from grokfast.lab import ab\n\n"
+        "def train_fn(settings, seed, report):\n"
+        "    print('trained')\n"
+        "    for step in (50, 100):\n"
+        "        report(step, value(step))\n\n"
+        "found = ab(train_fn, {'a': {}, 'b': {}}, level=0.95, steps=100, tunings=1, seeds=5, hold=0, folder='kept')\n"
+        "print('steps', *(row['steps'] for row in found.runs))\n"
+    )
+
+    def call(speed: float) -> tuple[int, str, bool]:
+        (tmp_path / "helper.py").write_text(f"def value(step):\n    return min(1.0, step * {speed} / 1000)\n")
+        done = Fork(run_script, tmp_path / "train.py", cwd=tmp_path)
+        assert done.wait() == 0, done.err
+        (steps,) = [line for line in done.out.splitlines() if line.startswith("steps")]
+        return done.out.count("trained\n"), steps, "code that it refers to, was changed since" in done.out
+
+    assert call(20) == (10, "steps" + 10 * " 50", False)
+    assert call(20) == (0, "steps" + 10 * " 50", False)
+    assert call(10.5) == (10, "steps" + 10 * " 100", True)
+    assert call(20) == (0, "steps" + 10 * " 50", False)
+
+
 def test_runs_that_never_get_there_are_censored_where_they_ended() -> None:
     def ends_early(settings: dict[str, Any], seed: int, report: _Report) -> None:
         report(30, settings["end"])
@@ -196,9 +224,13 @@ def report_of(measure: str = "accuracy", level: float | None = 0.9, **more: Any)
         ("accuracy", [(20, 0.5), (20, 0.6)], "step must go up"),
         ("accuracy", [(0, 0.5)], "step must go up"),
         ("loss", [(10, -0.5)], "loss must be >= 0, got -0.5"),
+        ("accuracy", [(10.7, 0.5)], "step must be a whole number, got 10.7"),
+        ("accuracy", [(math.nan, 0.5)], "step must be a whole number, got nan"),
+        ("accuracy", [(10, None)], "value must be a number, got None"),
+        ("accuracy", [(10, "0.5")], "value must be a number, got '0.5'"),
     ],
 )
-def test_a_report_that_cannot_be_true_is_refused(measure: str, reports: list[tuple[int, float]], message: str) -> None:
+def test_a_report_that_cannot_be_true_is_refused(measure: str, reports: list[Any], message: str) -> None:
     report = report_of(measure)
     *good, bad = reports
     for pair in good:
@@ -230,7 +262,17 @@ def test_what_is_fixed_and_what_is_tuned() -> None:
     assert ranges == (Range("lr", 0.1, 1.0, "log"), Range("width", 1, 8), Choices("kind", ("a", "b")))
 
 
+def test_an_accuracy_that_rounding_put_above_one_is_one() -> None:
+    report = report_of()
+    report(10, 1.0000001)
+    assert report.rows[-1].val_accuracy == 1.0
+
+
 def test_mistakes_are_named() -> None:
+    with pytest.raises(ValueError, match="the scale of lr must be one of even, log, memory, got 'lgo'"):
+        fight(space={"a": {"lr": (0.1, 1.0, "lgo")}, "b": {}})
+    with pytest.raises(ValueError, match="train_fn must be a function, got 5"):
+        fight(5)
     with pytest.raises(ValueError, match="space must hold at least two arms, got 1"):
         fight(space={"one": {}})
     with pytest.raises(RunError, match="must call report"):

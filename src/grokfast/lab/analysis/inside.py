@@ -13,7 +13,7 @@ from torch import Tensor
 from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.files import read_json, write_json
 from grokfast.lab.runs.recording import load_snapshots
-from grokfast.lab.settings import task_of
+from grokfast.lab.settings import short_hash, task_of
 from grokfast.lab.tasks.modular.circle import Circle, circle_of, effective_rank, gini, key_frequencies, plane, power
 from grokfast.lab.tasks.modular.measures import matrices, view
 from grokfast.lab.tasks.modular.task import ModularConfig, ModularTask
@@ -113,13 +113,16 @@ def look(task: ModularTask, circle: Circle, key: list[int], step: int, weights: 
 
 
 def save_inside(run: Run, found: Inside) -> None:
-    write_json(run.path / FILE, dataclasses.asdict(found))
+    data = dataclasses.asdict(found)
+    write_json(run.path / FILE, {**data, "digest": short_hash(data)})
 
 
 def read_inside(run: Run) -> Inside | None:
-    """The result of `grokfast inside`; None if it was not called, or its file is damaged."""
+    """The result of `grokfast inside`; None if it was not called, or its file is damaged or was changed."""
     try:
         values: dict[str, Any] = read_json(run.path / FILE)
+        if values.pop("digest") != short_hash(values):
+            return None
         found = Inside(values["symbols"], values["key"], [Moment(**moment) for moment in values["moments"]])
         check_found(found)
         return found

@@ -40,8 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_command([word for word in words if word != "--traceback"])
     except KeyboardInterrupt:
         return INTERRUPTED
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         place = place_of(error)  # in the user's own task, filter or optimizer
+        if isinstance(error, SystemExit) and place is None:
+            raise
         if traceback or (place is None and not isinstance(error, EXPECTED)):
             raise
         complain(f"error: {one_line(error)}")

@@ -99,9 +99,9 @@ def chosen_runs(args: argparse.Namespace) -> list[Run]:
     return found
 
 
-def drop_unreadable(runs: Sequence[Run]) -> tuple[list[Run], int]:
+def drop_unreadable(runs: Sequence[Run], *, large: bool = False) -> tuple[list[Run], int]:
     """The runs that can be read, and the exit code: each other run is named on stderr and makes it 1."""
-    kept, lost = readable_runs(runs)
+    kept, lost = readable_runs(runs, large=large)
     for line in lost:
         complain(line)
     return kept, int(bool(lost))

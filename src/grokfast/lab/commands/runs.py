@@ -50,7 +50,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     named = [find_run(name, args.runs_dir) for name in args.names]
-    runs, code = drop_unreadable(named or load_runs(args.runs_dir))
+    runs, code = drop_unreadable(named or load_runs(args.runs_dir), large=bool(named))
     runs = [run for run in runs if args.filter in (None, run.settings["filter"] or "none")]
     runs = [run for run in runs if args.status in (None, run.status)]
     rows = [row_of(run) for run in runs]
@@ -65,7 +65,8 @@ def run(args: argparse.Namespace) -> int:
         writer.writeheader()
         writer.writerows(rows)
     elif not rows:
-        print(f"no {'such ' if args.filter or args.status else ''}runs in {args.runs_dir}")
+        if code == 0:  # else it was said why there are none
+            print(f"no {'such ' if args.filter or args.status else ''}runs in {args.runs_dir}")
     elif len(args.names) == 1:
         show_one(runs[0], args)
     elif named:
@@ -113,13 +114,18 @@ def result_line(run: Run) -> str:
 
 def show_list(rows: list[dict[str, Any]]) -> None:
     """One line per run. In a terminal that is too narrow for the names, the hash stands for a run."""
-    from rich.console import Console
-
     table = list_table(rows, COLUMNS)
-    if sys.stdout.isatty() and Console(width=10_000).measure(table).maximum > Console().width:
+    if is_too_wide(table):
         shared = {name: key for name, key in COLUMNS.items() if name not in ("run", "train", "loss", "sec")}
         table = list_table(rows, {**NARROW, **shared})
     show(table)
+
+
+def is_too_wide(table: Any) -> bool:
+    """Whether the terminal would break the words of a table."""
+    from rich.console import Console
+
+    return sys.stdout.isatty() and Console(width=10_000).measure(table).maximum > Console().width
 
 
 def list_table(rows: list[dict[str, Any]], columns: dict[str, str]) -> Any:
@@ -135,7 +141,11 @@ def list_table(rows: list[dict[str, Any]], columns: dict[str, str]) -> Any:
 
 
 def show_one(run: Run, args: argparse.Namespace) -> None:
-    show(make_table(["setting", "value"], lines_of(run)))
+    table = make_table(["setting", "value"], lines_of(run))
+    if is_too_wide(table):  # the name, mostly: in a line of its own the terminal wraps it
+        show(run.name)
+        table = make_table(["setting", "value"], [line for line in lines_of(run) if line[0] != "run"])
+    show(table)
     if not run.done:
         print(f"{run.status}, step {row_of(run)['step']:,}: {resume_command(run, args.runs_dir)}")
 
@@ -156,7 +166,7 @@ def lines_of(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def comparison_table(runs: list[Run]) -> Any:
-    """A column per run: first the settings that differ, then the results."""
+    """A column per run: first the settings that differ, then the results. Hashes stand for names that are too long."""
     rows = [row_of(run) for run in runs]
     lines: list[list[str]] = []
     for name in dict.fromkeys(name for run in runs for name in run.settings):
@@ -165,4 +175,6 @@ def comparison_table(runs: list[Run]) -> Any:
             lines.append([name, *map(cell, values)])
     for name in RESULTS:
         lines.append([name, *(crossing_text(row, name) if name in KINDS else cell(row[name]) for row in rows)])
-    return make_table(["", *(run.name for run in runs)], lines)
+    table = make_table(["", *(run.name for run in runs)], lines)
+    short = [run.name.rpartition("-")[2] for run in runs]
+    return make_table(["", *short], lines) if is_too_wide(table) else table

@@ -54,7 +54,7 @@ def page(template: str, title: str, values: Mapping[str, Any]) -> str:
 
 def showable_runs(runs: Iterable[Run]) -> tuple[list[Run], list[str]]:
     """The runs that a page can show, and a line about each other one: each run is tested alone."""
-    kept, lost = readable_runs(runs)
+    kept, lost = readable_runs(runs, large=True)
     shown: list[Run] = []
     for run in kept:
         try:

@@ -5,6 +5,8 @@
     metrics.jsonl      one line per evaluation, appended
     checkpoints/       the last two; STEP.json seals STEP.pt and metrics.jsonl as it was then
     model.pt           the final weights
+    snapshots/         weights on the way, if they were asked for; STEP.pt: recording.py
+    gradients.*        gradients on the way, likewise
     summary.json       written last: present means complete; its digests seal the files above
 
 Reading a run does not import torch (only `weights` does), nor any code that the run names.
@@ -19,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from grokfast.lab.own_code import closest
-from grokfast.lab.runs.files import parse_json, read_json, sha256, to_json_bytes
+from grokfast.lab.runs.files import parse_json, read_json, sha256, sha256_of, to_json_bytes
 from grokfast.lab.runs.metrics import Kind, Row, crossings, reaches, row_from_plain
 from grokfast.lab.stats import HOLD, Crossing, held_crossing
 
@@ -34,6 +36,7 @@ VERSION = 1  # of settings.json
 LISTED = 8  # candidates of an ambiguous name
 SETTINGS, ENVIRONMENT, METRICS = "settings.json", "environment.json", "metrics.jsonl"
 MODEL, SUMMARY = "model.pt", "summary.json"
+SNAPSHOTS, GRADIENTS, SAMPLED = "snapshots", "gradients.f32", "gradients.json"
 KEPT = "runs.csv"  # a folder with this file holds tables, not run directories: archive.py
 NUMBER = (int, float)
 NEEDED: dict[str, tuple[type, ...]] = {  # what every reader relies on
@@ -75,6 +78,7 @@ class Run:
         self.tables: dict[str, dict[str, Any]] = {}  # derived ones, of a run that is kept in tables
         self._table: tuple[dict[str, Any], Callable[[], list[Row]]] | None = None  # of a run that has no directory
         self._read: tuple[tuple[int, int], list[Row]] | None = None
+        self._checked = set[str]()  # large files that fit their digests
         self._crossings: tuple[int, dict[Kind, Crossing]] | None = None
 
     @classmethod
@@ -208,6 +212,23 @@ class Run:
             raise RunError(f"{self.name} has no {MODEL}")
         return parse_weights(self._sealed(MODEL), self.path / MODEL)
 
+    def check_large(self, kind: str = "") -> None:
+        """Raise RunError if a large file of a run that is done was changed, added or lost since. Each is read once.
+
+        `kind` is model, snapshots or gradients; by default all. Nothing is lost if all files of a kind were deleted.
+        """
+        if self._table is not None or not self.done:
+            return
+        now, sealed = large_files(self.path), self._finished[1]
+        for name in sorted({*now, *(name for name in sealed if kind_of(name))} - self._checked):
+            if kind not in ("", kind_of(name)):
+                continue
+            if name in now and sealed.get(name) != sha256_of(self.path / name):
+                raise RunError(f"{self.path / name} was changed after the run was complete")
+            if name not in now and kind_of(name) in map(kind_of, now):
+                raise RunError(f"{self.path / name} is missing")
+            self._checked.add(name)
+
     # How it is judged -------------------------------------------------------------------------------------------------
 
     @property
@@ -271,6 +292,22 @@ def check_shape(kept: dict[str, Any]) -> None:
             raise ValueError(f"{name} must be {words}, got {settings.get(name)!r:.60}")  # type: ignore[reportUnknown]
 
 
+def large_files(path: Path) -> list[str]:
+    """The files in a run directory that only some readers need: weights and gradients."""
+    snapshots = [f"{SNAPSHOTS}/{file.name}" for file in (path / SNAPSHOTS).glob("*.pt")]
+    return [*snapshots, *(name for name in (MODEL, GRADIENTS, SAMPLED) if (path / name).exists())]
+
+
+def kind_of(name: str) -> str:
+    """The kind of a large file; empty for another file.
+
+    >>> kind_of("snapshots/000000100.pt"), kind_of("gradients.f32"), kind_of("metrics.jsonl")
+    ('snapshots', 'gradients', '')
+    """
+    kind = name.partition("/")[0].partition(".")[0]
+    return kind if kind in ("model", "snapshots", "gradients") else ""
+
+
 def is_locked(path: Path) -> bool:
     """Whether a process has a run open for writing."""
     if not path.exists():
@@ -322,8 +359,11 @@ def find_run(name: str, folder: str | Path = "runs") -> Run:
     raise RunError(f"there is no run {name!r} in {folder}{closest(name, [run.name for run in runs])}")
 
 
-def readable_runs(runs: Iterable[Run]) -> tuple[list[Run], list[str]]:
-    """The runs whose settings and evaluations can be read, and a line about each other one."""
+def readable_runs(runs: Iterable[Run], *, large: bool = False) -> tuple[list[Run], list[str]]:
+    """The runs whose settings and evaluations can be read, and a line about each other one.
+
+    With `large` also those are left out whose weights or recorded gradients were changed.
+    """
     kept: list[Run] = []
     lost: list[str] = []
     for run in runs:
@@ -331,6 +371,8 @@ def readable_runs(runs: Iterable[Run]) -> tuple[list[Run], list[str]]:
             _ = run.settings, run.environment, run.status, run.crossing()
             if run.done and not run.rows:
                 raise RunError(f"{run.path / METRICS} is empty")
+            if large:
+                run.check_large()
             kept.append(run)
         except (RunError, ValueError, TypeError, KeyError, AttributeError, OSError) as error:
             lost.append(f"{run.name} is left out: {error or type(error).__name__}")

@@ -77,3 +77,12 @@ def parse_json(content: bytes) -> dict[str, Any]:
 
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def sha256_of(path: Path) -> str:
+    """The digest of a file of any size."""
+    whole = hashlib.sha256()
+    with path.open("rb") as file:
+        while part := file.read(1 << 20):
+            whole.update(part)
+    return whole.hexdigest()

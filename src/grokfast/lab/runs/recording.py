@@ -4,6 +4,8 @@
     gradients.json       which scalars were sampled
     gradients.f32        for each step their gradients before and after the filter
 
+The end of the run seals them: `Run.check_large`.
+
 A kill loses nothing: a resumed run takes later snapshots again, bit for bit the same, and cuts the gradients back to
 the checkpoint it starts from.
 """
@@ -23,11 +25,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from grokfast.lab.runs.directory import Run, RunError
+from grokfast.lab.runs.directory import GRADIENTS, SAMPLED, SNAPSHOTS, Run, RunError
 from grokfast.lab.runs.files import naming, read_json, write_atomically, write_json
 from grokfast.lab.runs.writer import to_bytes
 
-GRADIENTS, SNAPSHOTS = "gradients.f32", "snapshots"
 BUFFERED = 2000  # samples of the gradients in memory
 OVERFIT_STEP = 500  # the paper's state B: the training data is learnt, nothing generalises yet
 
@@ -49,6 +50,7 @@ def save_snapshot(folder: Path, step: int, model: nn.Module) -> None:
 
 def load_snapshots(run: Run) -> Iterator[tuple[int, dict[str, Tensor]]]:
     """The weights a run kept, one by one, and those at its end."""
+    run.check_large(SNAPSHOTS)
     paths = sorted((run.path / SNAPSHOTS).glob("*.pt"))
     if not paths:
         raise RunError(f"{run.name} kept no weights: train it with --snapshots")
@@ -101,7 +103,7 @@ class GradientTap:
         self.scalars = sum(len(index) for _, _, index in self._chosen)
         self._rows: list[Tensor] = []
         names = [name for name, _, index in self._chosen for _ in range(len(index))]
-        write_json(folder / "gradients.json", {"names": names})
+        write_json(folder / SAMPLED, {"names": names})
         path = folder / GRADIENTS
         path.touch()
         size = step * 2 * self.scalars * 4
@@ -168,7 +170,8 @@ def load_gradients(run: Run) -> Sampled:
     path = run.path / GRADIENTS
     if not path.exists():
         raise RunError(f"{run.name} recorded no gradients: train it with --gradients")
-    names = sampled_names(run.path / "gradients.json")
+    run.check_large("gradients")
+    names = sampled_names(run.path / SAMPLED)
     values = np.memmap(path, dtype=np.float32, mode="r") if path.stat().st_size else np.zeros(0, np.float32)
     rows = len(values) // (2 * len(names))
     whole = values[: rows * 2 * len(names)].reshape(rows, 2, len(names))

@@ -19,12 +19,23 @@ from typing import Any
 import filelock
 import torch
 
-from grokfast.lab.runs.directory import ENVIRONMENT, METRICS, MODEL, SETTINGS, SUMMARY, VERSION, Run, RunError
+from grokfast.lab.runs.directory import (
+    ENVIRONMENT,
+    METRICS,
+    MODEL,
+    SETTINGS,
+    SUMMARY,
+    VERSION,
+    Run,
+    RunError,
+    large_files,
+)
 from grokfast.lab.runs.files import (
     naming,
     new_directory,
     read_json,
     sha256,
+    sha256_of,
     to_json_bytes,
     write_atomically,
     write_json,
@@ -162,12 +173,11 @@ class Writer:
         """Write the final weights and, last of all, the summary, which seals all files by their digests."""
         with naming(self.run.path / METRICS):
             os.fsync(self._metrics.fileno())
-        model = to_bytes(weights)
-        write_atomically(self.run.path / MODEL, model)
+        write_atomically(self.run.path / MODEL, to_bytes(weights))
         digests = {
-            **{name: sha256((self.run.path / name).read_bytes()) for name in (SETTINGS, ENVIRONMENT)},
+            **{name: sha256_of(self.run.path / name) for name in (SETTINGS, ENVIRONMENT)},
             METRICS: self._written.hexdigest(),
-            MODEL: sha256(model),
+            **{name: sha256_of(self.run.path / name) for name in sorted(large_files(self.run.path))},
             SUMMARY: sha256(to_json_bytes(summary)),  # without these digests
         }
         write_json(self.run.path / SUMMARY, {**summary, "sha256": digests})

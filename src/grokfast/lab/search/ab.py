@@ -1,22 +1,23 @@
 """A duel for a training function of your own: `ab(train_fn, space, ...)`.
 
 FOLDER/runs.jsonl holds the finished runs, one per line, so the same call continues where it stopped. A run is known by
-the source of `train_fn`, its settings and its seed: after a change of `train_fn` nothing is taken from the old one.
+the source of `train_fn` and of the user's own code that it refers to, its settings and its seed: after a change of this
+code nothing is taken from the old one.
 """
 
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import math
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
+from grokfast.lab.own_code import source_of
 from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.files import naming
 from grokfast.lab.runs.metrics import Row, finite, row_from_plain
@@ -29,6 +30,8 @@ from grokfast.lab.stats import HOLD
 from grokfast.lab.tasks.base import Measure, check_one_of
 from grokfast.lab.values import check_within
 
+TRIALS = "trials-{}.jsonl"  # what was proposed for a train_fn
+ROUNDING = 1e-6  # by which the mean of single precision numbers may exceed 1
 LINE_SECONDS = 10.0  # between lines about the progress
 
 
@@ -45,10 +48,12 @@ class _Report:
 
     def __call__(self, step: int, value: float) -> bool:
         """Report the validation measure after a step; True if training may stop."""
-        step, value = int(step), float(value)  # they may be tensors
+        step, value = self._numbers(step, value)
         measure, level, last = self.settings["measure"], self.settings["until"], self.rows[-1].step if self.rows else 0
         if step <= last:
             raise ValueError(f"step must go up from report to report, got {step} after {last}")
+        if measure == "accuracy" and 1 < value < 1 + ROUNDING:
+            value = 1.0
         if measure == "accuracy" and value > 1:
             raise ValueError(f"accuracy must be in [0, 1], got {value:g}: report a fraction, not percent")
         if value < 0:
@@ -66,6 +71,17 @@ class _Report:
             if self.limits.given_up(self.curve) is not None:
                 return True
         return not math.isfinite(value) or step >= self.settings["steps"] or self.held > self.settings["hold"]
+
+    def _numbers(self, step: Any, value: Any) -> tuple[int, float]:
+        """Step and value as plain numbers; they may be tensors."""
+        found: list[float] = []
+        for name, given in (("step", step), ("value", value)):
+            if isinstance(given, str) or not hasattr(given, "__float__"):
+                raise ValueError(f"{name} must be a number, got {given!r}")
+            found.append(float(given))
+        if not found[0].is_integer():
+            raise ValueError(f"step must be a whole number, got {found[0]:g}")
+        return int(found[0]), found[1]
 
 
 def ab(
@@ -115,6 +131,8 @@ def ab(
         >>> outcome.verdicts[0]["word"]
         'faster'
     """
+    if not callable(train_fn):
+        raise ValueError(f"train_fn must be a function, got {train_fn!r}")
     check_within("steps", steps, "[1, 2^63)")
     check_one_of("measure", measure, *get_args(Measure))
     if level is not None:
@@ -140,11 +158,14 @@ def ab(
     where = None if folder is None else Path(folder)
     if where is not None:
         begin_in(where, "duel.json", duel.shared(), free=("train_fn",))
+        if (where / "runs.jsonl").exists() and not (where / TRIALS.format(given["train_fn"])).exists():
+            tell("train_fn, or code that it refers to, was changed since: its runs are trained again")
+        (where / TRIALS.format(given["train_fn"])).touch()  # also if nothing is tuned
     pool = _Here(train_fn, where, tell)
     for name, (fixed, ranges) in arms.items():
         tell(f"{name}: {space_text(fixed, ranges)}")
     tell(f"{duel.total:,} runs of train_fn, at most {steps:,} steps each")
-    contest = Contest(duel, job_of(duel), dict, Journal(where and where / f"trials-{given['train_fn']}.jsonl", tell))
+    contest = Contest(duel, job_of(duel), dict, Journal(where and where / TRIALS.format(given["train_fn"]), tell))
     with nullcontext() if where is None else leading(where):
         if not carry_out(contest.advance, lambda: duel.total, pool, pool.watch):
             raise KeyboardInterrupt
@@ -173,17 +194,6 @@ def space_text(fixed: Mapping[str, Any], ranges: tuple[Choices | Range, ...]) ->
     ]
     kept = [f"{name} {value!r}" for name, value in fixed.items()]
     return f"tunes {', '.join(tuned) or 'nothing'}; fixed {'are ' + ', '.join(kept) if kept else 'is nothing'}"
-
-
-def source_of(function: Callable[..., object]) -> str:
-    """A hash of what a function does: of its source, and of its code, as two functions may share a line."""
-    parts: list[object] = []
-    with suppress(OSError, TypeError):
-        parts.append(inspect.getsource(function))
-    code = getattr(function, "__code__", None)
-    if code is not None:
-        parts += [code.co_code, code.co_names, *(each for each in code.co_consts if not inspect.iscode(each))]
-    return hashlib.sha256(repr(parts or function).encode()).hexdigest()[:8]
 
 
 def job_of(duel: Duel) -> Callable[[str, str, dict[str, Any], int, Limits | None], Job]:

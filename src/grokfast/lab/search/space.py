@@ -174,9 +174,11 @@ def read_varied(name: str, value: Any) -> Dimension | Any:
         if not value or not all(isinstance(each, Hashable) for each in value):
             raise ValueError(f"{name} must have choices, one or more, of numbers, words or tuples, got {value}")
         return Choices(name, tuple(value))
-    if not (isinstance(value, tuple) and len(value) == 3 and value[2] in SCALES):
+    if not (isinstance(value, tuple) and len(value) == 3 and isinstance(value[2], str)):  # type: ignore[reportUnknownArgumentType]
         return value
     low, high, scale = value
+    if scale not in SCALES:
+        raise ValueError(f"the scale of {name} must be one of {', '.join(SCALES)}, got {scale!r}")
     if not all(isinstance(end, int | float) and not isinstance(end, bool) for end in (low, high)):
         raise ValueError(f"{name} must have numbers as ends of its range, got {value}")
     return check_range(Range(name, low, high, scale), value)

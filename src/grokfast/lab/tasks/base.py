@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -100,8 +100,9 @@ def usual_of(task: TaskConfig) -> TaskDefaults:
     usual: Any = task.defaults()
     if not isinstance(usual, TaskDefaults):
         raise ValueError(f"defaults of the task {type(task).__name__} must give TaskDefaults, got {usual!r}")
+    check_one_of("measure", task.measure, *get_args(Measure))
     highest = 1.0 if task.measure == "accuracy" else float("inf")
-    if not 0 < usual.level <= highest:
+    if not (isinstance(usual.level, float | int) and 0 < usual.level <= highest):
         raise ValueError(f"level must be in (0, {highest:g}], got {usual.level}")
     return usual
 

@@ -19,8 +19,9 @@ from grokfast.lab.runs.writer import Writer
 from grokfast.lab.settings import Settings, filter_of, optim_of
 from grokfast.lab.stats import held_crossing
 from grokfast.lab.tasks.base import Task
+from grokfast.lab.tasks.contract import check_evaluation
 from grokfast.lab.training import optim
-from grokfast.lab.training.machine import peak_memory_bytes
+from grokfast.lab.training.machine import peak_memory_bytes, random_states, set_random_states
 
 
 @dataclass(frozen=True)
@@ -185,6 +186,7 @@ class Loop:
     def _evaluate(self, train_loss: float, train_accuracy: float, grad_norm: float, lr: float) -> Row:
         self._show_evaluated()
         val = self.task.evaluate("val")
+        check_evaluation(self.task, val)
         for trigger in self.triggers:
             trigger.observe(train_accuracy)
         slow = [part for handle in self.handles for p in handle.state if (part := handle.slow(p)) is not None]
@@ -236,6 +238,7 @@ class Loop:
             "saturated": self.saturated.streak,
             "interval": (self.pending, self.loss_sum, self.correct_sum),
             "averages": self.averages,
+            "random": random_states(self.settings["device"]),
         }
         self.writer.save_checkpoint(self.step, state)
         self._saved = time.perf_counter()
@@ -251,6 +254,7 @@ class Loop:
         self.pending, *sums = state["interval"]
         self.loss_sum, self.correct_sum = (part.to(device) for part in sums)
         self.averages = [part.to(device) for part in state["averages"]]
+        set_random_states(state["random"])
 
 
 def evaluation_steps(settings: Settings, epoch_steps: int, done: int) -> Iterator[int]:

@@ -102,6 +102,32 @@ def forget_peak_memory() -> None:
         Path("/proc/self/clear_refs").write_text("5")  # Linux: resets VmHWM
 
 
+# The global random stream -------------------------------------------------------------------------------------------
+#
+# Our tasks draw from generators of their own. A module such as dropout in a user's model draws from the global stream.
+
+
+@contextmanager
+def random_stream(seed: int, device: str) -> Generator[None]:
+    """While this lasts, a seed decides what is drawn from the global stream. Afterwards the stream is as before."""
+    with torch.random.fork_rng(devices=[torch.device(device)] if device.startswith("cuda") else []):
+        torch.default_generator.manual_seed(seed)
+        if device.startswith("cuda"):
+            torch.cuda.manual_seed(seed)
+        yield
+
+
+def random_states(device: str) -> list[torch.Tensor]:
+    """The place in the global stream, for a checkpoint."""
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if device.startswith("cuda") else [])]
+
+
+def set_random_states(states: list[torch.Tensor]) -> None:
+    torch.set_rng_state(states[0])
+    for state in states[1:]:
+        torch.cuda.set_rng_state(state)
+
+
 # Memory ---------------------------------------------------------------------------------------------------------------
 
 
@@ -204,7 +230,7 @@ def block_interrupts() -> Generator[None]:
 def plain_warnings(tell: Callable[[str], None]) -> Generator[None]:
     """Give each warning to `tell` as one line."""
     original = warnings.showwarning
-    warnings.showwarning = lambda message, *rest, **more: tell(f"warning: {message}")  # type: ignore[assignment]
+    warnings.showwarning = lambda message, *rest, **more: tell(f"warning: {' '.join(str(message).split())}")  # type: ignore[assignment]
     try:
         yield
     finally:

@@ -13,11 +13,17 @@ from grokfast.lab.own_code import is_own_code, one_line
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.writer import check_unedited, create_run, open_for_writing
 from grokfast.lab.settings import Settings, check_device, filter_of, name_of, optim_of, task_of
-from grokfast.lab.tasks.base import Task
+from grokfast.lab.tasks.base import Size, Task
 from grokfast.lab.tasks.contract import check_contract, check_members, check_same_probe, probe
 from grokfast.lab.tasks.data import check_same_data
 from grokfast.lab.training.loop import Loop, Watcher
-from grokfast.lab.training.machine import check_memory, describe_machine, forget_peak_memory, keep_freed_memory
+from grokfast.lab.training.machine import (
+    check_memory,
+    describe_machine,
+    forget_peak_memory,
+    keep_freed_memory,
+    random_stream,
+)
 from grokfast.lab.training.optim import attach_filter, make_optimizers
 
 
@@ -51,24 +57,32 @@ def train(
 def resume(run: Run, watcher: Watcher | None = None, **changes: Any) -> Run:
     """Continue a run. Only `data_dir` and `memory_limit` may change. A run that is done is left alone."""
     settings = {**run.settings, **{name: value for name, value in changes.items() if value is not None}}
-    return run if run.done else continue_run(run, settings, make_task(settings), watcher)
+    return checked(run) if run.done else continue_run(run, settings, make_task(settings), watcher)
 
 
 def continue_run(run: Run, settings: Settings, task: Task, watcher: Watcher | None, patience: float = 0.0) -> Run:
     """Train a run that has a directory, from its last checkpoint. One that was begun with other data is refused."""
     check_begun_alike(run, settings, task)
     if run.done:
-        return run
+        return checked(run)
     with open_for_writing(run, patience=patience) as writer:
         if run.done:  # by the process that had it while we waited
             return run
         forget_peak_memory()
-        loop = Loop(settings, task, writer, watcher or Watcher())
-        try:
-            loop.run()
-        finally:
-            if loop.tap is not None:
-                loop.tap.close()
+        with random_stream(settings["seed"], settings["device"]):
+            loop = Loop(settings, task, writer, watcher or Watcher())
+            try:
+                loop.run()
+            finally:
+                if loop.tap is not None:
+                    loop.tap.close()
+    return run
+
+
+def checked(run: Run) -> Run:
+    """A run that is done; RunError if one of its files was changed since."""
+    _ = run.settings, run.environment, run.rows
+    run.check_large()
     return run
 
 
@@ -79,14 +93,16 @@ def check_begun_alike(run: Run, settings: Settings, task: Task) -> None:
         check_same_data(begun, task.data)
     if not run.done:
         check_unedited(run)
-        if isinstance(begun, dict):
-            check_same_probe(task, begun, probe(make_task(settings)))  # another one: to look at a batch uses it up
+    if isinstance(begun, dict):  # to look at a batch uses a task up
+        check_same_probe(task, begun, probe(task if run.done else make_task(settings)))
 
 
 def make_task(settings: Settings) -> Task:
     """The task of a run, its data read and checked."""
     config = task_of(settings)
-    size = config.size()
+    size: Any = config.size()
+    if not isinstance(size, Size):
+        raise ValueError(f"size of the task {type(config).__name__} must give a Size, got {size!r}")
     check_device(settings["device"])
     check_memory(settings, size)
     torch.set_num_threads(settings["threads"])  # now: their number also decides how sums over the data are rounded
@@ -106,10 +122,15 @@ def rehearse(settings: Settings, task: Task) -> Any:
     """
     data, model = task.data, task.model
     if is_own_code(settings["task"]):
-        tried = make_task(settings)
-        check_contract(tried)  # first: what it promises is what the probes rely on
-        seen = probe(make_task(settings))
-        check_same_probe(task, seen, probe(make_task(settings)), "a seed that decides everything random")
+        with random_stream(settings["seed"], settings["device"]):
+            tried = make_task(settings)
+            check_contract(tried)  # first: what it promises is what the probes rely on
+            seen = probe(make_task(settings))
+            check_same_probe(task, seen, probe(make_task(settings)), "a seed that decides everything random")
+        if settings["measure"] == "accuracy" and seen["first_val_accuracy"] is None:
+            raise ValueError(
+                f'measure of {settings["task"]} must be loss, as it has no accuracy: write measure = "loss"'
+            )
         data, model = seen if data is None else data, tried.model
     rehearse_step(settings, model)
     return data
