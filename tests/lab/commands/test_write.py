@@ -40,7 +40,7 @@ def test_the_level_decides_the_crossing(call: Call, runs_dir: Path, tmp_path: Pa
     made_run(runs_dir, "Baseline", 0, [0.5, 0.3, 0.1], task="mnist")
     for words, steps in ((["--level", "0.6"], 20), ([], 30)):
         call("report", "--runs-dir", runs_dir, "-o", tmp_path / "p.html", *words)
-        assert f"Baseline, {steps} steps" in " ".join((tmp_path / "p.html").read_text().split())
+        assert f"lowest median: {steps} steps" in " ".join((tmp_path / "p.html").read_text().split())
 
 
 @pytest.mark.parametrize("level", ["0", "-1", "1.5", "nan"])
