@@ -157,7 +157,8 @@ def test_11_each_backward_is_filtered_once() -> None:
         optimizer.step()
         assert param.grad.item() == pytest.approx(3.0)  # elsewhere 5.08
     # A second step on old gradients cannot be told from one on new ones that are equal, so it is documented.
-    assert "a second `step()` on the same gradients filters them again" in " ".join((grokfast.attach.__doc__ or "").split())
+    said = " ".join((grokfast.attach.__doc__ or "").split())
+    assert "a second `step()` on the same gradients filters them again" in said
 
 
 def test_12_average_is_warm_when_the_filter_starts() -> None:
