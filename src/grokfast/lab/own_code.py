@@ -1,4 +1,4 @@
-"""Classes that a user names, `my_task.py:MyTask` or `package.module:MyTask`, errors in their code, and what it is.
+"""Classes that a user names, `my_task.py:MyTask` or `package.module:MyTask`, errors in the user's code, and its hash.
 
 No torch here. Only a name that a user typed is imported. A name found in a run directory never is.
 """
