@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -124,26 +123,6 @@ def steps_to_best_of(arm: Arm, others: Sequence[Arm]) -> str:
     return str(spread_of(found)) + few
 
 
-def summary_rows(tasks: Mapping[str, Sequence[Run]], tuned: Arm, tuned_name: str) -> list[Columns]:
-    """The few arms that tell the story, each by the steps to the level of its task."""
-    shown = [(tuned_name, tuned, "")]
-    for task in ("modmul", "mnist"):
-        found = [arm for arm in paper_arms(tasks[task], task) if arm.paper.in_summary]
-        shown += [(arm.paper.name, arm, arm.paper.steps_text if arm.paper.where else "") for arm in found]
-    return [
-        {
-            "task": arm.runs[0].task,
-            "arm": name,
-            "weight decay": f"{arm.runs[0].settings['weight_decay']:g}",
-            "runs": str(len(arm.runs)),
-            "number": f"steps to {arm.runs[0].level:g}",
-            "measured": str(arm.steps()),
-            "paper": published,
-        }
-        for name, arm, published in shown
-    ]
-
-
 # Controls and ablations -----------------------------------------------------------------------------------------------
 
 
@@ -233,7 +212,6 @@ class Distances(NamedTuple):
     bc: float
     ac: float
     parameters: int
-    share_on_axes: float | None  # of the way from A to C, along the two main axes of the baseline's path
 
     @property
     def mean_squares(self) -> tuple[float, ...]:
@@ -244,9 +222,8 @@ class Distances(NamedTuple):
 def distances_of(run: Run) -> Distances:
     table = run.tables["weights"]
     b = min(range(len(table["steps"])), key=lambda i: abs(table["steps"][i] - 500))
-    points, moved = table.get("points"), table["moved"]
-    share = math.dist(points[0], points[-1]) / moved[-1] if points else None
-    return Distances(moved[b], table["bc"], moved[-1], table["parameters"], share)
+    moved = table["moved"]
+    return Distances(moved[b], table["bc"], moved[-1], table["parameters"])
 
 
 def distance_row(arm: Arm) -> Columns:

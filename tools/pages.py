@@ -157,13 +157,6 @@ def distance(arm: Arm) -> str:
     return tables.short_mean(tables.distances_of(run).ac for run in arm.runs)
 
 
-def share_on_axes(*found: Arm) -> str:
-    """The part of its way from the beginning to the end that each run goes along the main axes of the baseline."""
-    shares = [tables.distances_of(run).share_on_axes for arm in found for run in arm.runs]
-    known = [share for share in shares if share is not None]
-    return " to ".join(dict.fromkeys(f"{share:.0%}" for share in (min(known), max(known))))
-
-
 def delay(arm: Arm) -> str:
     """How many times as late as the training accuracy the validation accuracy first reaches the target, over seeds."""
     pairs = [(run.crossing().step, run.crossing("train").step) for run in arm.runs]
@@ -321,9 +314,6 @@ class Evidence:
         recorded = [arm for arm in arms(self.tasks["modmul"]) if "weights" in arm.runs[0].tables]
         return markdown([tables.distance_row(arm) for arm in recorded])
 
-    def summary_table(self, tuned: Arm, name: str) -> str:
-        return markdown(tables.summary_rows(self.tasks, tuned, name))
-
     # Duels ------------------------------------------------------------------------------------------------------------
 
     @functools.cached_property
@@ -402,7 +392,6 @@ def functions_of(evidence: Evidence) -> dict[str, Any]:
         holding,
         best,
         distance,
-        share_on_axes,
         steps_of_seed,
         without_filter,
     ]
