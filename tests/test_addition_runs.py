@@ -29,12 +29,28 @@ CASES: list[dict[str, Any]] = [
     {"clip_norm": 0.3, "label_noise": 0.1, "train_fraction": 0.4},
 ]
 
+DECOUPLED = ("weight_decouple", True)
+OPTIMIZERS: list[tuple[dict[str, Any], dict[str, Any]]] = [  # settings of ours that the library calls otherwise
+    ({"optimizer": "nadam"}, {"optimizer_option": (("decoupled_weight_decay", True),)}),
+    (
+        {"optimizer": "ademamix", "slow_beta": 0.9, "slow_gain": 3.0},
+        {
+            "optimizer": "pytorch_optimizer:AdEMAMix",
+            "betas": (0.9, 0.98, 0.9),
+            "optimizer_option": (("alpha", 3.0), DECOUPLED),
+        },
+    ),
+    ({"optimizer": "muon"}, {"muon_params": "all"}),
+    ({"optimizer": "muon", "filter": "ema", "alpha": 0.9, "lamb": 2.0}, {"muon_params": "all"}),
+]
 
-@pytest.mark.parametrize("given", CASES)
-def test_a_compiled_run_equals_the_library(given: dict[str, Any], tmp_path: Path) -> None:
+
+@pytest.mark.parametrize(("given", "theirs"), [*((case, {}) for case in CASES), *OPTIMIZERS])
+def test_a_compiled_run_equals_the_library(given: dict[str, Any], theirs: dict[str, Any], tmp_path: Path) -> None:
     values: dict[str, Any] = {"weight_decay": 1.0, "steps": 90, "eval_every": 20, **given}
     fast = addition_runs.train(3, hold=None, **values)
-    run = train(resolve("addition", **values, seed=3, threads=1, device="cpu"), tmp_path)
+    other = {name: value for name, value in values.items() if not name.startswith("slow_")}
+    run = train(resolve("addition", **{**other, **theirs}, seed=3, threads=1, device="cpu"), tmp_path)
     assert fast.steps.tolist() == [row.step for row in run.rows] == [20, 40, 60, 80, 90]
     assert fast.val_loss == pytest.approx([row.val_loss for row in run.rows], rel=2e-3)
     assert fast.train_loss == pytest.approx([row.train_loss for row in run.rows], rel=2e-3)

@@ -3,9 +3,10 @@
     python tools/addition_experiments.py map        # plan B: steps over weight decay, with and without filters
     python tools/addition_experiments.py surrogate  # plan C: a filter against a larger learning rate
     python tools/addition_experiments.py duels      # plan D: replicated duels
+    python tools/addition_experiments.py others     # plan H: other optimizers, tuned like the AdamW of D
     python tools/addition_experiments.py report     # the verdicts, as Markdown
     python tools/addition_experiments.py pictures   # docs/figures/addition-*.svg
-    python tools/addition_experiments.py tables     # a row per run, for results/
+    python tools/addition_experiments.py tables     # a row per run, added to those in results/
 
 Lines are appended to FOLDER/STAGE.jsonl, one per run.
 """
@@ -21,6 +22,7 @@ from typing import Any
 import addition_runs
 import torch
 
+from grokfast.lab.runs.archive import seal
 from grokfast.lab.stats import (
     HOLD,
     Crossing,
@@ -104,7 +106,7 @@ def run_one(values: Line, seed: int, *, steps: int, every: int) -> Line:
     }
 
 
-# Plan D -------------------------------------------------------------------------------------------------------------
+# Plan D and H -------------------------------------------------------------------------------------------------------
 
 K, TRIALS, FRESH, BUDGET, EVERY = 20, 30, 5, 2000, 5
 REGIMES: dict[str, Line] = {
@@ -120,6 +122,13 @@ ADDED: dict[str, tuple[str, ...]] = {
     "adamw+ma": ("filter", "window_size", "lamb"),
     "adamw+average": ("average",),
 }
+OTHERS: dict[str, tuple[str, ...]] = {"nadam": (), "ademamix": (), "muon": ()}
+DUELS = {"duels": ADDED, "others": OTHERS}  # by stage: the arms, and the settings that they add to AdamW's
+SLOW: dict[str, tuple[str, Line]] = {  # arms with an exponential average: the setting that is its decay, and others
+    "adamw+ema": ("alpha", {"filter": "ema"}),
+    "adamw+average": ("average", {}),
+    "ademamix": ("slow_beta", {}),
+}
 BETAS = ((0.9, 0.98), (0.9, 0.95), (0.9, 0.999), (0.8, 0.98), (0.5, 0.98), (0.5, 0.9))
 
 
@@ -127,17 +136,20 @@ def propose(trial: Any, arm: str, regime: str) -> Line:
     values: Line = {"lr": trial.suggest_float("lr", 1e-3, 0.3, log=True)}
     if regime != "no-decay":
         values["weight_decay"] = trial.suggest_float("weight_decay", 1e-3, 30.0, log=True)
-    values["betas"] = BETAS[trial.suggest_categorical("betas", list(range(6)))]
+    if arm != "muon":
+        values["betas"] = BETAS[trial.suggest_categorical("betas", list(range(6)))]
     clipped = trial.suggest_categorical("clip", [False, True])
     values["clip_norm"] = trial.suggest_float("clip_norm", 0.25, 4.0, log=True) if clipped else 0.0
-    if arm in ("adamw+ema", "adamw+average"):
+    if arm in SLOW:
         decay = 1 - 1 / trial.suggest_float("memory", 2.0, 500.0, log=True)
-        values |= {"average": decay} if arm == "adamw+average" else {"filter": "ema", "alpha": decay}
+        values |= {**SLOW[arm][1], SLOW[arm][0]: decay}
     if arm == "adamw+ma":
         values |= {"filter": "ma", "window_size": trial.suggest_int("window_size", 2, 500, log=True)}
     if "filter" in values:
         values["lamb"] = trial.suggest_float("lamb", 0.05, 10.0, log=True)
-    return values
+    if arm == "ademamix":
+        values["slow_gain"] = trial.suggest_float("slow_gain", 0.05, 10.0, log=True)
+    return {**values, "optimizer": arm} if arm in OTHERS else values
 
 
 def search_value(line: Line) -> float:
@@ -150,19 +162,20 @@ def search_value(line: Line) -> float:
     return BUDGET * (2 - max(worst, default=0.0) / LEVEL)
 
 
-def run_duels(folder: Path) -> None:
+def run_duels(stage: str, folder: Path) -> None:
     """Train missing replicates: tune every arm, then train the winners and both controls on fresh seeds."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    done = {(line["regime"], line["replicate"]) for line in read(folder, "duels") if line["role"] == "end"}
+    arms = DUELS[stage]
+    done = {(line["regime"], line["replicate"]) for line in read(folder, stage) if line["role"] == "end"}
     for regime, fixed in REGIMES.items():
         for replicate in range(K):
             if (regime, replicate) in done:
                 continue
             here: Line = {"regime": regime, "replicate": replicate}
             lines, best = list[Line](), dict[str, Line]()
-            for arm in ADDED:
+            for arm in arms:
                 study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=replicate))
                 found: list[tuple[float, int, Line]] = []
                 for number in range(TRIALS):
@@ -174,7 +187,7 @@ def run_duels(folder: Path) -> None:
                     lines.append({**here, "role": "trial", "arm": arm, "n": number, **line})
                 best[arm] = min(found, key=lambda each: each[:2])[2]
             for seed in range(20000 + FRESH * replicate, 20000 + FRESH * (replicate + 1)):
-                for arm, added in ADDED.items():
+                for arm, added in arms.items():
                     roles = {"fresh": best[arm]}
                     if added:
                         roles["without"] = {k: v for k, v in best[arm].items() if k not in added}
@@ -184,7 +197,7 @@ def run_duels(folder: Path) -> None:
                             {**here, "role": role, "arm": arm, **run_one(values, seed, steps=BUDGET, every=EVERY)}
                         )
             lines.append({**here, "role": "end"})
-            with (folder / "duels.jsonl").open("a") as file:
+            with (folder / f"{stage}.jsonl").open("a") as file:
                 file.write("".join(json.dumps(line) + "\n" for line in lines))
 
 
@@ -393,49 +406,63 @@ def surrogate_picture(folder: Path) -> Any:
 # Tables -------------------------------------------------------------------------------------------------------------
 
 
-def write_tables(folder: Path) -> None:
-    """addition_runs.parquet: a row per run. addition_curves.parquet: validation accuracy, without those of trials."""
-    import polars
+def write_tables(folder: Path, kept: Path) -> None:
+    """Add complete runs to addition_runs.parquet, a row per run, and to addition_curves.parquet, but for trials.
 
+    Stages that are kept already stay as they are; the first ones were trained by AdamW.
+    """
+    import polars as pl
+
+    places = [kept / f"addition_{name}.parquet" for name in ("runs", "curves")]
+    runs, accuracies = (pl.read_parquet(path) if path.exists() else pl.DataFrame() for path in places)
+    known = set(runs["stage"]) if len(runs) else set[str]()
     rows, curves = list[Line](), list[Line]()
-    for stage in ("map", "surrogate", "duels"):
+    for stage in (*STAGES, *DUELS):
         for line in read(folder, stage):
-            if line.get("role") == "end":
+            if stage in known or line.get("role") == "end":
                 continue
             first, held = crossings(line)
             values = {**addition_runs.USUAL, **line["values"]}
             del values["hold"], values["level"]
-            values["steps"] = BUDGET if stage == "duels" else 4000
-            values["eval_every"] = EVERY if stage == "duels" else 10
+            values["steps"] = BUDGET if stage in DUELS else 4000
+            values["eval_every"] = EVERY if stage in DUELS else 10
             if values["filter"] is None:
                 values |= {"alpha": None, "window_size": None, "lamb": None}
-            values["betas"] = json.dumps(values["betas"])
+            if values["optimizer"] != "ademamix":
+                values |= {"slow_beta": None, "slow_gain": None}
+            values["betas"] = json.dumps(values["betas"]) if values["optimizer"] != "muon" else None
             where = {name: line.get(name) for name in ("regime", "replicate", "role", "arm")}
             outcome = {"first": first.step, "held": held.step, "held_after": held.after, "diverged": line["diverged"]}
-            number = len(rows)
+            number = len(runs) + len(rows)
             rows.append({"run": number, "stage": stage, **where, **values, "seed": line["seed"], **outcome})
             if "curve" in line and line.get("role") != "trial":
                 curves.append({"run": number, "val_accuracy": line["curve"]})
-    polars.DataFrame(rows, infer_schema_length=None).write_parquet(folder / "addition_runs.parquet")
-    polars.DataFrame(curves).write_parquet(folder / "addition_curves.parquet", compression_level=19)
+    if rows:
+        new = pl.DataFrame(rows, infer_schema_length=None)
+        every = pl.concat([runs, new], how="diagonal_relaxed")
+        every.with_columns(pl.col("optimizer").fill_null("adamw")).write_parquet(places[0])
+        new = pl.DataFrame(curves)
+        pl.concat([accuracies, new], how="diagonal_relaxed").write_parquet(places[1], compression_level=19)
+        seal(kept)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=[*STAGES, "duels", "report", "pictures", "tables"])
+    parser.add_argument("what", choices=[*STAGES, *DUELS, "report", "pictures", "tables"])
     parser.add_argument("--folder", type=Path, default=Path("runs-addition"))
     parser.add_argument("--out", type=Path, default=Path("docs/figures"), help="of the pictures")
+    parser.add_argument("--kept", type=Path, default=Path("results"), help="of the tables")
     given = parser.parse_args()
     torch.set_num_threads(1)
     given.folder.mkdir(parents=True, exist_ok=True)
     if given.what in STAGES:
         run_cells(given.what, given.folder)
-    elif given.what == "duels":
-        run_duels(given.folder)
+    elif given.what in DUELS:
+        run_duels(given.what, given.folder)
     elif given.what == "pictures":
         draw_pictures(given.folder, given.out)
     elif given.what == "tables":
-        write_tables(given.folder)
+        write_tables(given.folder, given.kept)
     else:
         for report in (report_map, report_surrogate, report_duels):
             report(given.folder)

@@ -13,8 +13,11 @@ typedef struct {
     int train_points, val_points, batch, entropy; /* batch 0: all pairs */
     int steps, eval_every, hold;                   /* hold < 0: run to the end of the budget */
     int filter, window, start;                     /* 0: none, 1: EMA, 2: MA */
-    float level, lr, decay, beta1, beta2, eps, clip, alpha, lamb, average;
+    int optimizer;
+    float level, lr, decay, beta1, beta2, eps, clip, alpha, lamb, average, slow_beta, slow_gain;
 } Settings;
+
+enum { ADAMW, NADAM, ADEMAMIX, MUON };
 
 /* Room for the hidden layer and the slopes of some pairs. */
 typedef struct {
@@ -108,14 +111,59 @@ static double norm2(const float *g) {
     return total;
 }
 
+/* x <- a x + b (x x') x + c (x x')^2 x, five times: moves the singular values of a P x WIDTH matrix towards 1. */
+static void orthogonalise(float *x) {
+    const float a = 3.4445f, b = -4.7750f, c = 2.0315f;
+    float gram[P][P], factor[P][P];
+    Lanes next[P][WIDTH / 16];
+    double total = 0;
+    for (int i = 0; i < P * WIDTH; i++) total += x[i] * x[i];
+    float size = (float)sqrt(total), scale = 1 / (size > 1e-7f ? size : 1e-7f);
+    for (int i = 0; i < P * WIDTH; i++) x[i] *= scale;
+    for (int step = 0; step < 5; step++) {
+        for (int i = 0; i < P; i++)
+            for (int j = 0; j <= i; j++) {
+                float sum = 0;
+                for (int k = 0; k < WIDTH; k++) sum += x[i * WIDTH + k] * x[j * WIDTH + k];
+                gram[i][j] = gram[j][i] = sum;
+            }
+        for (int i = 0; i < P; i++) {
+            for (int j = 0; j < P; j++) factor[i][j] = b * gram[i][j];
+            for (int k = 0; k < P; k++)
+                for (int j = 0; j < P; j++) factor[i][j] += c * gram[i][k] * gram[k][j];
+            factor[i][i] += a;
+            for (int k = 0; k < WIDTH / 16; k++) next[i][k] = (Lanes){0};
+            for (int j = 0; j < P; j++)
+                for (int k = 0; k < WIDTH / 16; k++)
+                    next[i][k] += factor[i][j] * *(const Lanes *)&x[j * WIDTH + 16 * k];
+        }
+        memcpy(x, next, sizeof next);
+    }
+}
+
+/* Muon with Nesterov's momentum 0.95, for all three matrices; the output's is stored transposed. */
+static void muon(const Settings *s, float *w, const float *g, float *m, float *update) {
+    const float momentum = 0.95f, shrink = 1 - s->lr * s->decay;
+    for (int i = 0; i < SIZE; i++) {
+        m[i] += (1 - momentum) * (g[i] - m[i]);
+        update[i] = g[i] + momentum * (m[i] - g[i]);
+    }
+    for (int part = 0; part < 3; part++) {
+        float *x = update + part * P * WIDTH, rate = s->lr * (part == 2 ? sqrtf((float)WIDTH / P) : 1);
+        orthogonalise(x);
+        for (int i = 0; i < P * WIDTH; i++) w[part * P * WIDTH + i] = w[part * P * WIDTH + i] * shrink - rate * x[i];
+    }
+}
+
 /* Train `w` in place. `rows` gets (validation accuracy, training accuracy, validation loss, training loss, coherence)
    for each evaluation. Returns the number of evaluations, negative if the loss became infinite or NaN. */
 int run(const Settings *s, float *w, const int *train, const int *val, const int *draws, float *rows) {
     float *m = calloc(SIZE, 4), *v = calloc(SIZE, 4), *g = malloc(SIZE * 4), *slow = calloc(SIZE, 4);
     float *seen = calloc(SIZE, 4), *mean = malloc(SIZE * 4), *ring = NULL, *fresh = calloc(SIZE, 4);
+    float *old = calloc(SIZE, 4); /* AdEMAMix's slow average; Muon's update */
     int size = s->batch ? s->batch : s->train_points, streak = 0, evaluations = 0, bad = 0, taken = 0, right = 0;
     int *left_b = malloc(size * 4), *right_b = malloc(size * 4), *answer_b = malloc(size * 4);
-    double loss_sum = 0, square_seen = 0;
+    double loss_sum = 0, square_seen = 0, nadam_product = 1;
     int most = (size > s->val_points ? size : s->val_points) + 8; /* forward reads whole groups of eight */
     Room room = {calloc(most, sizeof *room.hidden), calloc(most, sizeof *room.squared), calloc(most, sizeof *room.slope)};
     if (s->filter == 2) ring = calloc((size_t)s->window * SIZE, 4);
@@ -154,13 +202,28 @@ int run(const Settings *s, float *w, const int *train, const int *val, const int
             gain = t >= s->window - 1 ? s->lamb / s->window : 0;
         }
         if (t < s->start) gain = 0;
-        float shrink = 1 - s->lr * s->decay, rate = s->lr / (float)(1 - pow(s->beta1, t + 1));
-        float scale = 1 / (float)sqrt(1 - pow(s->beta2, t + 1));
-        for (int i = 0; i < SIZE; i++) {
-            float grad = g[i] + gain * slow[i];
-            m[i] += (1 - s->beta1) * (grad - m[i]);
-            v[i] = s->beta2 * v[i] + (1 - s->beta2) * grad * grad;
-            w[i] = w[i] * shrink - rate * m[i] / (sqrtf(v[i]) * scale + s->eps);
+        for (int i = 0; gain && i < SIZE; i++) g[i] += gain * slow[i];
+        if (s->optimizer == MUON) {
+            muon(s, w, g, m, old);
+        } else {
+            float shrink = 1 - s->lr * s->decay, by_mean = s->lr / (float)(1 - pow(s->beta1, t + 1)), by_grad = 0;
+            float scale = 1 / (float)sqrt(1 - pow(s->beta2, t + 1)), by_old = 0;
+            if (s->optimizer == NADAM) { /* torch's schedule of the momentum */
+                double now = s->beta1 * (1 - 0.5 * pow(0.96, 0.004 * (t + 1)));
+                double then = s->beta1 * (1 - 0.5 * pow(0.96, 0.004 * (t + 2)));
+                nadam_product *= now;
+                by_grad = (float)(s->lr * (1 - now) / (1 - nadam_product));
+                by_mean = (float)(s->lr * then / (1 - nadam_product * then));
+            } else if (s->optimizer == ADEMAMIX) {
+                by_old = s->lr * s->slow_gain;
+                for (int i = 0; i < SIZE; i++) old[i] += (1 - s->slow_beta) * (g[i] - old[i]);
+            }
+            for (int i = 0; i < SIZE; i++) {
+                m[i] += (1 - s->beta1) * (g[i] - m[i]);
+                v[i] = s->beta2 * v[i] + (1 - s->beta2) * g[i] * g[i];
+                float change = by_grad * g[i] + by_mean * m[i] + by_old * old[i];
+                w[i] = w[i] * shrink - change / (sqrtf(v[i]) * scale + s->eps);
+            }
         }
         if (s->average > 0) {
             float part = t ? 1 - s->average : 1;
@@ -182,7 +245,7 @@ int run(const Settings *s, float *w, const int *train, const int *val, const int
         streak = accuracy >= s->level ? streak + 1 : 0;
         if (s->hold >= 0 && streak > s->hold) break;
     }
-    free(m), free(v), free(g), free(slow), free(seen), free(mean), free(ring), free(fresh);
+    free(m), free(v), free(g), free(slow), free(seen), free(mean), free(ring), free(fresh), free(old);
     free(room.hidden), free(room.squared), free(room.slope);
     free(left_b), free(right_b), free(answer_b);
     return bad ? -evaluations : evaluations;

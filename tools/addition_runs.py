@@ -44,11 +44,16 @@ USUAL: dict[str, Any] = {
     "lamb": 2.0,
     "two_stage": 0,
     "average": None,
+    "optimizer": "adamw",  # nadam (decoupled decay), ademamix, muon (for all matrices)
+    "slow_beta": 0.98,  # AdEMAMix: decay of its slow average
+    "slow_gain": 2.0,  # AdEMAMix: how much of it is added, its alpha
 }
 
-
+OPTIMIZERS = ("adamw", "nadam", "ademamix", "muon")
 COUNTS = ("train_points", "val_points", "batch", "entropy", "steps", "eval_every", "hold", "filter", "window", "start")
+COUNTS += ("optimizer",)
 RATES = ("level", "lr", "decay", "beta1", "beta2", "eps", "clip", "alpha", "lamb", "average")
+RATES += ("slow_beta", "slow_gain")
 
 
 class _Settings(ctypes.Structure):
@@ -74,6 +79,8 @@ def train(seed: int, **given: Any) -> Curve:
     s = {**USUAL, **given}
     if s["width"] % 16:
         raise ValueError(f"width must be a multiple of 16, got {s['width']}")
+    if s["p"] > s["width"] and s["optimizer"] == "muon":
+        raise ValueError(f"p must be <= width with muon, got {s['p']} and {s['width']}")
     kinds = {None: 0, "ema": 1, "ma": 2}
     # Weights, split and batches are the library's.
     task = AdditionTask(AdditionConfig(**{name: s[name] for name in list(USUAL)[:6]}), seed=seed)
@@ -86,9 +93,10 @@ def train(seed: int, **given: Any) -> Curve:
     hold = -1 if s["hold"] is None else s["hold"]
     counts = [*sizes, batch, s["loss"] == "cross-entropy", s["steps"], s["eval_every"], hold]
     counts += [kinds[s["filter"]], s["window_size"], s["two_stage"] or 0]
+    counts += [OPTIMIZERS.index(s["optimizer"])]
     rates = [s["level"], s["lr"], s["weight_decay"], *s["betas"], 1e-8, s["clip_norm"], s["alpha"], s["lamb"]]
     rows = np.zeros((math.ceil(s["steps"] / s["eval_every"]) + 1, 5), np.float32)
-    settings = _Settings(*map(int, counts), *map(float, [*rates, s["average"] or 0.0]))
+    settings = _Settings(*map(int, counts), *map(float, [*rates, s["average"] or 0.0, s["slow_beta"], s["slow_gain"]]))
     arrays = [weights, pairs["train"], pairs["val"], np.ascontiguousarray(draws), rows]
     addresses = [array.ctypes.data_as(ctypes.c_void_p) for array in arrays]
     found = _compiled(s["p"], s["width"]).run(ctypes.byref(settings), *addresses)

@@ -12,7 +12,7 @@ from tiny import TINY_FLAGS, comparable, tiny
 from grokfast.lab import load_runs
 from grokfast.lab.commands.cli import main
 from grokfast.lab.runs.recording import load_snapshots
-from grokfast.lab.settings import OPTIMIZERS, command_line, optim_of
+from grokfast.lab.settings import OPTIMIZERS, command_line, optim_of, resolve
 from grokfast.lab.tasks.modular.transformer import Decoder
 from grokfast.lab.training.loop import Watcher
 from grokfast.lab.training.optim import make_optimizers
@@ -194,3 +194,9 @@ def test_modes_are_switched_around_every_evaluation(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(ModularTask, "loss", note("loss", loss))
     train(tiny(optimizer=FREE, eval_every=2, steps=4), tmp_path)
     assert set(seen) == {("loss", True), ("evaluate", False)}
+
+
+def test_muon_takes_a_model_of_matrices_alone() -> None:
+    config = optim_of(resolve("addition", optimizer="muon", muon_params="all"))
+    optimizers = make_optimizers(torch.nn.Linear(3, 2, bias=False), config)
+    assert [type(optimizer).__name__ for optimizer in optimizers] == ["Muon"]

@@ -32,7 +32,7 @@ TINY = 1e-30  # avoids a division by zero
 
 
 def make_optimizers(model: nn.Module, config: OptimConfig) -> list[Optimizer]:
-    """The optimizer that a configuration names. Muon takes matrices and leaves the rest to AdamW, its companion."""
+    """The optimizer that a configuration names. Muon takes matrices and leaves the rest, if any, to AdamW."""
     options = dict(config.optimizer_option)
     decay: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
     fused: dict[str, Any] = {"fused": True} if config.fused else {}
@@ -40,8 +40,8 @@ def make_optimizers(model: nn.Module, config: OptimConfig) -> list[Optimizer]:
         taken, rest = split_for_muon(model, config.muon_params)
         given = {"lr": config.companion_lr, "weight_decay": config.companion_decay}
         own = {name: value for name, value in given.items() if value is not None}
-        companion = AdamW(rest, **{**decay, **own}, betas=config.betas, **fused)  # type: ignore[arg-type]
-        return [Muon(taken, **decay, **options), companion]
+        companion = [AdamW(rest, **{**decay, **own}, betas=config.betas, **fused)] if rest else []  # type: ignore[arg-type]
+        return [Muon(taken, **decay, **options), *companion]
     known = parameters_of(config.optimizer)
     if "weight_decay" not in known and config.weight_decay:
         raise ValueError(f"weight_decay must be 0 with {config.optimizer}, got {config.weight_decay}")
