@@ -1,4 +1,6 @@
-"""The runs of plan A (docs/plan.md): four hypotheses on modular arithmetic. Resumable; complete runs are left alone.
+"""Runs on modular arithmetic until the target is held (docs/plan.md): the four hypotheses of A, the leaderboard of I.
+
+Resumable; complete runs are left alone.
 
 python tools/modular_hypotheses.py run [STAGE ...] [--folder runs]
 python tools/modular_hypotheses.py report [--folder runs]       # verdicts by the held measure
@@ -11,8 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from grokfast.lab.runs.archive import read_tables
 from grokfast.lab.runs.directory import load_runs
-from grokfast.lab.settings import Settings, experiment_of, resolve
+from grokfast.lab.settings import Settings, experiment_of, resolve, unusual
 from grokfast.lab.stats import HOLD, Steps, Verdict, interval_text, spread_of, steps_to, verdict
 from grokfast.lab.training.run import train
 
@@ -48,6 +51,8 @@ STAGES: dict[str, list[Cell]] = {
         for arm, decay in (("MA", 2.0), ("averaged", 1.0), ("no filter", 2.0), ("EMA from step 150", 2.0))
     ],
 }
+LEADERBOARD, LEADERBOARD_SEEDS = "leaderboard", range(101, 106)
+RESULTS = Path(__file__).parents[1] / "results"
 # (hypothesis, challenger, reference)
 VERDICTS: list[tuple[str, Cell, Cell]] = [
     ("1", ("multiply", "MA", 2.0, 1.0), ("multiply", "no filter", 2.0, 1.0)),
@@ -75,9 +80,18 @@ def settings_of(cell: Cell, seed: int) -> Settings:
 def runs_of(stages: list[str]) -> Iterator[Settings]:
     """All cells of one seed before the next seed."""
     for stage in stages:
-        for seed in SEEDS:
-            for cell in STAGES[stage]:
-                yield settings_of(cell, seed)
+        for seed in LEADERBOARD_SEEDS if stage == LEADERBOARD else SEEDS:
+            yield from entries_of(seed) if stage == LEADERBOARD else (settings_of(cell, seed) for cell in STAGES[stage])
+
+
+def entries_of(seed: int) -> Iterator[Settings]:
+    """The complete entries of the leaderboard on multiply, to be judged by `held`."""
+    from page_tables import find_entries
+
+    for entry in find_entries(read_tables(RESULTS)):
+        if entry.complete:
+            given = {**unusual(dict(entry.settings)), "seed": seed, "threads": 1, "device": "cpu"}
+            yield resolve("modmul", **{**given, "steps": 1200, "until": 0.95, "hold": HOLD, "eval_every": 10})
 
 
 def report(folder: Path) -> None:
@@ -110,7 +124,7 @@ def text_of(found: Verdict) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["run", "report"])
-    parser.add_argument("stages", nargs="*", help="1, 2, 3 (default: all)")
+    parser.add_argument("stages", nargs="*", help=f"1, 2, 3, {LEADERBOARD} (default: 1 to 3)")
     parser.add_argument("--folder", type=Path, default=Path("runs"))
     given = parser.parse_args()
     if given.what == "report":

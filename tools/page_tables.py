@@ -11,7 +11,7 @@ from grokfast.lab.report.rows import headline_text, headlines_of, watched_runs, 
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import best, reaches
 from grokfast.lab.settings import experiment_of
-from grokfast.lab.stats import median_interval, spread_of
+from grokfast.lab.stats import Spread, median_interval, spread_of
 from grokfast.lab.tables import Arm, arms, enumerate_words, mean_text, samples_of, seconds_of, steps_of
 from grokfast.lab.tables import filter_text as describe
 
@@ -145,15 +145,16 @@ def control_cell(arm: Arm) -> str:
 
 def held_row(arm: Arm) -> Columns:
     """An arm by the steps until the target accuracy is held, and until it is first reached."""
-    settings, held = arm.runs[0].settings, spread_of([steps_of(run, "held") for run in arm.runs])
+    settings, held = arm.runs[0].settings, arm.steps("held")
     average = settings["average"]
     return {
+        "operation": settings["operation"],
         "arm": filter_text(settings) if average is None else f"no filter, averaged weights ({average:g})",
         "weight decay": number(settings["weight_decay"]),
         "gradient norm": "clipped at 1" if settings["clip_norm"] else "not clipped",
         "runs that hold": f"{held.count - held.censored} of {held.count}",
         "held": str(held),
-        "first reached": str(spread_of([steps_of(run, "first") for run in arm.runs])),
+        "first reached": str(arm.steps("first")),
     }
 
 
@@ -303,7 +304,8 @@ def entry_name(settings: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def entry_row(place: int, entry: Entry) -> Columns:
+def entry_row(place: int, entry: Entry, held: Arm | None) -> Columns:
+    """An entry; `held` are its runs on other seeds, which go on until they hold the target."""
     runs = entry.arms["multiply"].runs
     interval = median_interval([steps_of(run) for run in runs])
     medians = {operation: arm.steps().median for operation, arm in entry.arms.items()}
@@ -319,10 +321,15 @@ def entry_row(place: int, entry: Entry) -> Columns:
         "95% interval": " to ".join(map(str, interval)),
         **{operation: str(medians[operation]) for operation in OPERATIONS[1:]},
         "seeds": str(min(len(entry.arms[operation].runs) for operation in OPERATIONS)),
+        "multiply, held": "" if held is None else held_cell(held.steps("held")),
         "seconds": f"{spread_of([seconds_of(run) for run in runs]).median.value:.3g}",
         "samples": str(spread_of([samples_of(run) for run in runs]).median),
         "others": ", ".join(others),
     }
+
+
+def held_cell(held: Spread) -> str:
+    return f"{held.median} ({held.count - held.censored} of {held.count} hold)"
 
 
 def missing_text(entry: Entry) -> str:

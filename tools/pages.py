@@ -40,6 +40,7 @@ PAGES = {  # by template
 }
 DEMO = "src/grokfast/lab/report/evidence.json"  # what the demo shows of our runs
 WIDTH = 120  # of a line of prose
+HELD_RATE = 0.003  # learning rate of the runs of docs/plan.md, A
 
 
 # Templates ----------------------------------------------------------------------------------------------------------
@@ -280,15 +281,17 @@ class Evidence:
         return {arm.key: arm for arm in arms(read_tables(self.folder / "held"))}
 
     def held_arm(self, **given: Any) -> Arm:
-        """An arm of the planned runs on multiplication: AdamW at learning rate 0.003."""
-        return self._held[experiment_of(resolve("modmul", optimizer="adamw", lr=0.003, **given))]
+        """An arm of the planned runs until the target is held: AdamW at learning rate 0.003 on multiplication."""
+        asked: dict[str, Any] = {"optimizer": "adamw", "lr": HELD_RATE, **given}
+        return self._held[experiment_of(resolve("modmul", **asked))]
 
-    def held_table(self) -> str:
-        """The planned runs on multiplication with five seeds: steps until 0.95 is held, and first reached."""
-        whole = [arm for arm in self._held.values() if len(arm.runs) >= 5]
-        return markdown(
-            sorted(map(tables.held_row, whole), key=lambda row: (row["weight decay"], row["gradient norm"]))
-        )
+    def held_table(self, *operations: str) -> str:
+        """The planned runs with five seeds: steps until 0.95 is held, and first reached."""
+        whole = [arm for arm in self._held.values() if len(arm.runs) >= 5 and arm.settings["lr"] == HELD_RATE]
+        chosen = [arm for arm in whole if arm.settings["operation"] in operations]
+        chosen.sort(key=lambda arm: [arm.settings[name] for name in ("operation", "weight_decay", "clip_norm")])
+        rows = [tables.held_row(arm) for arm in chosen]
+        return markdown(rows if len(operations) > 1 else [{**row, "operation": ""} for row in rows])
 
     def experiments(self, *names: str) -> list[paper.Experiment]:
         return [experiment for name in names for experiment in paper.find_experiments([name])]
@@ -375,7 +378,9 @@ class Evidence:
         return [entry for entry in self._entries if entry.begun and not entry.complete]
 
     def leaderboard_table(self) -> str:
-        return markdown([tables.entry_row(i, entry) for i, entry in enumerate(self.complete_entries(), 1)])
+        entries = self.complete_entries()
+        held = [self._held.get(entry.arms["multiply"].key) for entry in entries]
+        return markdown([tables.entry_row(i, *pair) for i, pair in enumerate(zip(entries, held, strict=True), 1)])
 
 
 def functions_of(evidence: Evidence) -> dict[str, Any]:
