@@ -211,7 +211,7 @@ def verdict_text(found: Verdict) -> str:
 
 
 def sooner_rows(duels: Iterable[Duel], arms: Sequence[str], folder: Path) -> list[Columns]:
-    """Ordinary training: the steps until a run has the median final loss of the tuned AdamW."""
+    """Ordinary training: the steps until a run has the final loss that all runs of the tuned AdamW reach."""
     curves = {
         (row["duel"], row["run"]): row for row in read_parquet(folder / "duel_curves.parquet").iter_rows(named=True)
     }

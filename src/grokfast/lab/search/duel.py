@@ -520,7 +520,8 @@ def compared(
             of = by if by == "seconds" else "steps" if by in LEVEL else "loss"
             yield by, of, numbers(lambda run, by=by: judged_number(run, by))
     if duel.objective in ("loss", "accuracy"):  # steps until the challenger reaches the final result of the reference
-        level = stats.baseline_level([abs(number_of(run, duel.objective).value) for runs in sides[1] for run in runs])
+        finals = [number_of(run, duel.objective).value for runs in sides[1] for run in runs]
+        level = abs(stats.baseline_level(finals))
         if 0 < level < math.inf:
             yield f"steps to {level:.4g}", "steps", numbers(lambda run: number_of(run.judged_at(level), "first"))
 
