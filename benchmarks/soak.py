@@ -35,7 +35,7 @@ import torch
 from grokfast.lab import load_runs
 from grokfast.lab.commands.cli import main as grokfast
 from grokfast.lab.runs.directory import RunError
-from grokfast.lab.search.duel import load_outcome
+from grokfast.lab.search.outcome import load_outcome
 
 TESTS = Path(__file__).parents[1] / "tests" / "lab"
 OWN = TESTS / "own"

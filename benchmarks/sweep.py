@@ -16,8 +16,9 @@ from pathlib import Path
 from timing import Table, show, write
 
 from grokfast.lab import load_runs
-from grokfast.lab.search.search import Sweep, run_sweep, settle_sweep
+from grokfast.lab.search.search import Sweep
 from grokfast.lab.search.space import Choices
+from grokfast.lab.search.sweep import run_sweep, settle_sweep
 from grokfast.lab.search.workers import count_cores
 
 GOAL = 0.8  # of N times the throughput of one

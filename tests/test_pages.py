@@ -241,7 +241,7 @@ def test_the_outcome_of_a_duel_is_kept_as_it_is(tmp_path: Path) -> None:
     from tiny import tiny
 
     from grokfast.lab.runs.archive import read_csv, read_parquet
-    from grokfast.lab.search.duel import Outcome, write_outcome
+    from grokfast.lab.search.outcome import Outcome, write_outcome
 
     side = {"arm": "adamw", "settings_of": None, "tuning": 0}
     duel = {"given": {"task": "addition", "steps": 500, "until": 0.95}, "regime": "tuned", "trials": 30}

@@ -77,7 +77,7 @@ def keep_duel(name: str, tables: Mapping[str, Sequence[Mapping[str, Any]]], fold
 
 def keep_outcome(duel: Path, folder: Path) -> None:
     """Add the outcome of `grokfast duel`, and what tools/tuned_line.py added, under the name of the directory."""
-    from grokfast.lab.search.duel import FILE, load_outcome
+    from grokfast.lab.search.outcome import FILE, load_outcome
 
     found = load_outcome(duel / FILE)
     shared = {key: found.duel[key] for key in ("regime", "trials", "tuning_seeds", "objective")}

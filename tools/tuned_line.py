@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from grokfast.lab.runs.archive import seal, write_csv
-from grokfast.lab.search.duel import Outcome, fresh_row, load_outcome, measures_of
-from grokfast.lab.search.search import LEVEL
+from grokfast.lab.search.objective import LEVEL
+from grokfast.lab.search.outcome import Outcome, fresh_row, load_outcome, measures_of
 from grokfast.lab.settings import command_line, resolve
 from grokfast.lab.training.run import train
 

@@ -13,9 +13,9 @@ from tiny import SIZES, TINY_FLAGS, comparable, tiny
 from grokfast.lab import Run, load_runs
 from grokfast.lab.commands.cli import main
 from grokfast.lab.runs.metrics import Row
-from grokfast.lab.search import duel, search
-from grokfast.lab.search.search import Progress
-from grokfast.lab.search.workers import Job, find, reason_of, train_job
+from grokfast.lab.search import duel, sweep
+from grokfast.lab.search.progress import Progress
+from grokfast.lab.search.workers import Job, find, pruned_at, reason_of, train_job
 from grokfast.lab.settings import Settings
 from grokfast.lab.training.run import train
 
@@ -64,13 +64,13 @@ class InThisProcess:
 
 def train_here(patch: Any) -> None:
     """Let sweeps and duels train in this process."""
-    for module in (search, duel):
+    for module in (sweep, duel):
         patch.setattr(module, "open_pool", InThisProcess)
 
 
 def main_here(words: Sequence[str]) -> int:
     """A command that trains in its own process."""
-    search.open_pool = duel.open_pool = InThisProcess  # type: ignore[assignment]
+    sweep.open_pool = duel.open_pool = InThisProcess  # type: ignore[assignment]
     return main(words)
 
 
@@ -122,7 +122,7 @@ def pretended_run(job: Job, curve: Curve) -> Run:
         value = curve(settings, step)
         rows.append(Row(step, 1.0, 1.0, 1.1 - value, value, 1.0, 1.0, None, 0.1, step, step / 100))
         run = run_of(job.path, settings, rows)
-        if search.pruned_at(run, job.limits) is not None:
+        if pruned_at(run, job.limits) is not None:
             break
         if (
             settings["until"] is not None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from grokfast.lab.analysis.inside import look_inside as look_inside
     from grokfast.lab.search.ab import ab as ab
     from grokfast.lab.search.duel import duel as duel
-    from grokfast.lab.search.search import sweep as sweep
+    from grokfast.lab.search.sweep import sweep as sweep
     from grokfast.lab.tables import table as table
 
 # Imported when they are used: they need torch, and a search needs Optuna; a list of runs needs neither.
@@ -27,7 +27,7 @@ _HOMES = {
     "ab": "search.ab",
     "duel": "search.duel",
     "look_inside": "analysis.inside",
-    "sweep": "search.search",
+    "sweep": "search.sweep",
     "table": "tables",
 }
 

@@ -19,7 +19,7 @@ from tiny import TINY_FLAGS
 from forks import FORKS, Fork
 from grokfast.lab import load_runs
 from grokfast.lab.commands.cli import main
-from grokfast.lab.search.duel import load_outcome
+from grokfast.lab.search.outcome import load_outcome
 from grokfast.lab.settings import OPTIMIZERS
 from grokfast.lab.training import run as training
 

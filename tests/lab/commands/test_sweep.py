@@ -15,7 +15,7 @@ from forks import Fork, run_alone, run_cli
 from grokfast.lab import load_runs
 from grokfast.lab.commands import sweep as command
 from grokfast.lab.commands.cli import main
-from grokfast.lab.search import search, workers
+from grokfast.lab.search import sweep, workers
 from grokfast.lab.search.search import Sweep
 from grokfast.lab.search.space import Choices
 from grokfast.lab.search.workers import Job
@@ -151,7 +151,7 @@ def test_an_interrupted_sweep_says_how_to_continue(
             os.kill(os.getpid(), signal.SIGINT)
             return super().wait(seconds)
 
-    monkeypatch.setattr(search, "open_pool", Interrupted)
+    monkeypatch.setattr(sweep, "open_pool", Interrupted)
     assert main(["sweep", *FLAGS, *GRID, "--steps", "4", "--sweep-dir", "a b"]) == 130
     assert capsys.readouterr().err.endswith("stopped: the same command continues from here\n")
     assert len(load_runs("a b/runs")) == 1

@@ -12,7 +12,7 @@ import pytest
 from made import swept_run
 
 from grokfast.lab.commands.cli import main
-from grokfast.lab.search.duel import FILE, TABLES, Outcome, write_outcome
+from grokfast.lab.search.outcome import FILE, TABLES, Outcome, write_outcome
 from grokfast.lab.stats import Steps, sentence, verdict
 
 HOSTILE = "<script>document.title='owned'</script>"

@@ -16,7 +16,7 @@ from forks import Fork, run_script
 from grokfast.lab.own_code import source_of
 from grokfast.lab.runs.directory import RunError
 from grokfast.lab.search.ab import _Report, ab, read_space
-from grokfast.lab.search.duel import Outcome
+from grokfast.lab.search.outcome import Outcome
 from grokfast.lab.search.space import Choices, Range
 from grokfast.lab.search.workers import Limits
 

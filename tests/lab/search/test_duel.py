@@ -13,20 +13,11 @@ from searches import KilledError, Pretended, ignore
 from tiny import SIZES
 
 from grokfast.lab import Run
-from grokfast.lab.search.duel import (
-    FILE,
-    TABLES,
-    Contest,
-    Duel,
-    Outcome,
-    budget_lines,
-    load_outcome,
-    make_duel,
-    more_units,
-    outcome_of,
-    write_outcome,
-)
-from grokfast.lab.search.search import Journal, carry_out
+from grokfast.lab.search.contest import Contest, Duel
+from grokfast.lab.search.duel import budget_lines, make_duel
+from grokfast.lab.search.outcome import FILE, TABLES, Outcome, load_outcome, more_units, outcome_of, write_outcome
+from grokfast.lab.search.progress import carry_out
+from grokfast.lab.search.search import Journal
 from grokfast.lab.search.space import REGIMES, Range
 from grokfast.lab.search.workers import Job, Limits
 from grokfast.lab.settings import Settings, name_of, resolve

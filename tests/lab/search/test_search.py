@@ -15,23 +15,11 @@ from searches import BASE, InThisProcess, KilledError, Pretended, bump, ignore, 
 from grokfast.lab import Run, load_runs
 from grokfast.lab.runs.directory import RunError
 from grokfast.lab.runs.metrics import Row
-from grokfast.lab.search.search import (
-    BEYOND,
-    Journal,
-    Search,
-    Sweep,
-    begin_in,
-    carry_out,
-    check_sweep,
-    limits_of,
-    plain_sweep,
-    progress_line,
-    propose,
-    rank_trials,
-    settle_sweep,
-    value_of,
-)
+from grokfast.lab.search.objective import BEYOND, value_of
+from grokfast.lab.search.progress import begin_in, carry_out, progress_line
+from grokfast.lab.search.search import Journal, Search, Sweep, check_sweep, limits_of, propose
 from grokfast.lab.search.space import Choices, Range
+from grokfast.lab.search.sweep import plain_sweep, rank_trials, settle_sweep
 from grokfast.lab.search.workers import ATTEMPTS, Job, Limits, gap, pruned_at
 from grokfast.lab.settings import name_of
 

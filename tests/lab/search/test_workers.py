@@ -25,9 +25,11 @@ from forks import FORKS
 from grokfast.lab import Run, load_runs
 from grokfast.lab.filters import FILTERS
 from grokfast.lab.runs.directory import RunError
-from grokfast.lab.search import search, workers
-from grokfast.lab.search.search import Progress, Sweep, run_sweep
+from grokfast.lab.search import progress, workers
+from grokfast.lab.search.progress import Progress
+from grokfast.lab.search.search import Sweep
 from grokfast.lab.search.space import Choices
+from grokfast.lab.search.sweep import run_sweep
 from grokfast.lab.search.workers import Job, check_engine, count_workers, leading, train_job
 from grokfast.lab.settings import name_of
 from grokfast.lab.tasks import TASKS
@@ -40,7 +42,7 @@ ENGINE: dict[str, Any] = {"engine": "local", "address": None, "tell": quiet}
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forks instead of new interpreters, and short pauses."""
     monkeypatch.setattr(multiprocessing, "get_context", lambda method: FORKS)
-    monkeypatch.setattr(search, "POLL", 0.05)
+    monkeypatch.setattr(progress, "POLL", 0.05)
 
 
 def wanted(sweep: Sweep) -> list[dict[str, Any]]:

@@ -12,16 +12,9 @@ from grokfast.lab.commands.common import INTERRUPTED, complain, make_table, read
 from grokfast.lab.commands.flags import add_settings, add_task, settings_from
 from grokfast.lab.commands.sweep import add_engine_flags, add_ranges, bar_of, engine_of
 from grokfast.lab.commands.terminal import show_progress
-from grokfast.lab.search.duel import (
-    FILE,
-    TABLES,
-    Duel,
-    Outcome,
-    budget_lines,
-    duel_folder,
-    make_duel,
-    run_duel,
-)
+from grokfast.lab.search.contest import Duel
+from grokfast.lab.search.duel import budget_lines, duel_folder, make_duel, run_duel
+from grokfast.lab.search.outcome import FILE, TABLES, Outcome
 from grokfast.lab.search.space import REGIMES, read_dimensions
 from grokfast.lab.search.workers import check_engine, count_workers
 

@@ -26,7 +26,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from grokfast.lab.report import showable_runs, write_figures, write_report  # they need torch, a help text does not
-    from grokfast.lab.search.duel import FILE, load_outcome
+    from grokfast.lab.search.outcome import FILE, load_outcome
 
     if args.format is not None and args.figures is None:
         raise ValueError(f"--format needs --figures, got {args.format} without it")

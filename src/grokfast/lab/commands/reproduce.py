@@ -30,7 +30,7 @@ from grokfast.lab.paper import (
     settings_of_experiment,
 )
 from grokfast.lab.runs.directory import Run, RunError, load_runs
-from grokfast.lab.search.search import time_text
+from grokfast.lab.search.progress import time_text
 from grokfast.lab.settings import Settings, experiment_of, filter_of, name_of, resolve, task_of
 from grokfast.lab.tasks.data import DataError, data_directory
 from grokfast.lab.training.run import make_task

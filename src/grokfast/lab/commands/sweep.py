@@ -11,22 +11,11 @@ from typing import Any
 from grokfast.lab.commands.common import INTERRUPTED, cell, complain, make_table, read_folder, show
 from grokfast.lab.commands.flags import add_settings, add_task, settings_from
 from grokfast.lab.commands.terminal import show_progress
-from grokfast.lab.search.search import (
-    AT_ONCE,
-    LEVEL,
-    METHODS,
-    OBJECTIVES,
-    Progress,
-    Search,
-    Sweep,
-    Watch,
-    progress_line,
-    rank_trials,
-    run_sweep,
-    settle_sweep,
-    sweep_folder,
-)
+from grokfast.lab.search.objective import LEVEL, OBJECTIVES
+from grokfast.lab.search.progress import Progress, Watch, progress_line
+from grokfast.lab.search.search import AT_ONCE, METHODS, Search, Sweep
 from grokfast.lab.search.space import Choices, Dimension, read_dimensions
+from grokfast.lab.search.sweep import rank_trials, run_sweep, settle_sweep, sweep_folder
 from grokfast.lab.search.workers import ENGINES, check_engine
 from grokfast.lab.settings import command_line
 

@@ -21,7 +21,7 @@ from grokfast.lab.report.pictures import Picture, write_picture
 from grokfast.lab.report.sweeps import sweep_pictures
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.files import write_atomically
-from grokfast.lab.search.duel import Outcome
+from grokfast.lab.search.outcome import Outcome
 from grokfast.lab.tables import arms, by_task
 
 THEOREMS = 3  # filters in the picture of the theorem: each takes a second of training

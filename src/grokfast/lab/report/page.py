@@ -26,8 +26,8 @@ from grokfast.lab.report.rows import arm_rows, cost_rows, distance_rows, run_row
 from grokfast.lab.report.sweeps import described, find_families
 from grokfast.lab.runs.directory import Run, RunError, readable_runs
 from grokfast.lab.runs.metrics import shorten
-from grokfast.lab.search.duel import Outcome
-from grokfast.lab.search.search import LEVEL
+from grokfast.lab.search.objective import LEVEL
+from grokfast.lab.search.outcome import Outcome
 from grokfast.lab.settings import command_line
 from grokfast.lab.stats import sentence, verdict
 from grokfast.lab.tables import Arm, arms, label, setting_text, steps_of

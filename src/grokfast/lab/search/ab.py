@@ -21,8 +21,10 @@ from grokfast.lab.own_code import source_of
 from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.files import naming
 from grokfast.lab.runs.metrics import Row, finite, row_from_plain
-from grokfast.lab.search.duel import Contest, Duel, Outcome, check_sizes, outcome_of, write_outcome
-from grokfast.lab.search.search import Journal, Progress, begin_in, carry_out, progress_line
+from grokfast.lab.search.contest import Contest, Duel, check_sizes
+from grokfast.lab.search.outcome import Outcome, outcome_of, write_outcome
+from grokfast.lab.search.progress import Progress, begin_in, carry_out, progress_line
+from grokfast.lab.search.search import Journal
 from grokfast.lab.search.space import Choices, Part, Range, read_varied
 from grokfast.lab.search.workers import Job, Limits, Tell, distance, leading
 from grokfast.lab.settings import Settings, short_hash
