@@ -18,7 +18,7 @@ from grokfast.lab.runs.archive import read_csv, seal, write_csv
 from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.files import read_json, write_json
 from grokfast.lab.runs.metrics import finite
-from grokfast.lab.search.contest import Contest, Duel, Which
+from grokfast.lab.search.contest import Contest, Duel
 from grokfast.lab.search.objective import LEVEL, number_of
 from grokfast.lab.search.search import Search
 from grokfast.lab.search.space import REGIMES, edge_of
@@ -30,6 +30,7 @@ TABLES = "trials.csv", "fresh.csv", "arms.csv"  # of an outcome, with their dige
 VERSION = 1  # of the outcome
 POWER = 1.43  # (1.96 + 0.84) / 1.96: how much narrower an interval must be to decide four times out of five
 STEADY = 1.25  # seconds are not judged if the time of a step varies by more within an arm
+_Which = tuple[str, str | None]  # an arm, and the arm whose settings it uses if they are not its own
 HEADINGS = {
     "held": "Steps until the validation measure reaches {level} and holds it",
     "first": "Steps until the validation measure reaches {level}",
@@ -105,10 +106,10 @@ class Outcome(NamedTuple):
             found.append(_Side(title_of(*name), first["setting"], first["command"], *numbers))
         return found
 
-    def _names(self) -> list[Which]:
+    def _names(self) -> list[_Which]:
         return list(dict.fromkeys((row["arm"], row["settings_of"]) for row in self.runs))
 
-    def _runs_of(self, name: Which) -> list[dict[str, Any]]:
+    def _runs_of(self, name: _Which) -> list[dict[str, Any]]:
         return [row for row in self.runs if (row["arm"], row["settings_of"]) == name and row["error"] is None]
 
     @property
@@ -213,7 +214,7 @@ def trial_rows(name: str, k: int, search: Search) -> Iterable[dict[str, Any]]:
             }
 
 
-def fresh_row(side: Which, k: int, seed: int, run: Run | str, measures: Sequence[str]) -> dict[str, Any]:
+def fresh_row(side: _Which, k: int, seed: int, run: Run | str, measures: Sequence[str]) -> dict[str, Any]:
     row: dict[str, Any] = {"arm": side[0], "settings_of": side[1], "tuning": k, "seed": seed}
     numbers = {name: judged_number(run, name) if isinstance(run, Run) else Steps(math.inf, False) for name in measures}
     for name, found in numbers.items():
@@ -236,9 +237,9 @@ def verdict_rows(duel: Duel, contest: Contest) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     names = ("arm", "settings_of", "reference", "reference_settings_of")
     for arm, reference in duel.pairs():
-        as_tuned: tuple[Which, Which] = ((arm, None), (reference, None))
-        first: tuple[Which, Which] = ((arm, None), (reference, arm))
-        second: tuple[Which, Which] = ((arm, reference), (reference, None))
+        as_tuned: tuple[_Which, _Which] = ((arm, None), (reference, None))
+        first: tuple[_Which, _Which] = ((arm, None), (reference, arm))
+        second: tuple[_Which, _Which] = ((arm, reference), (reference, None))
         beside = [first, as_tuned, second] if arm.startswith(f"{reference}+") else [as_tuned]
         controls: dict[str, stats.Verdict] = {}
         for pair in beside:
@@ -272,7 +273,7 @@ def more_units(verdict: stats.Verdict) -> int | None:
 
 
 def compared(
-    duel: Duel, contest: Contest, challenger: Which, reference: Which
+    duel: Duel, contest: Contest, challenger: _Which, reference: _Which
 ) -> Iterable[tuple[str, stats._Quantity, list[Any]]]:
     """The measures by which two sides are compared, each with the numbers of both: a list for each tuning."""
     sides = [
