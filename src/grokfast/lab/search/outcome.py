@@ -29,6 +29,7 @@ FILE = "verdicts.json"
 TABLES = "trials.csv", "fresh.csv", "arms.csv"  # of an outcome, with their digests in SHA256SUMS
 VERSION = 1  # of the outcome
 POWER = 1.43  # (1.96 + 0.84) / 1.96: how much narrower an interval must be to decide four times out of five
+MOST = 100  # more tunings than that are no advice
 STEADY = 1.25  # seconds are not judged if the time of a step varies by more within an arm
 _Which = tuple[str, str | None]  # an arm, and the arm whose settings it uses if they are not its own
 HEADINGS = {
@@ -257,7 +258,7 @@ def verdict_rows(duel: Duel, contest: Contest) -> list[dict[str, Any]]:
 
 
 def more_units(verdict: stats.Verdict) -> int | None:
-    """How many more tunings, or seeds of one tuning, would probably decide; None if it is decided or they do not help.
+    """How many more tunings, or seeds of one tuning, would probably decide; None if it is decided or MOST do not help.
 
     A rough guess: intervals shrink with the root of the number of tunings.
     """
@@ -269,7 +270,8 @@ def more_units(verdict: stats.Verdict) -> int | None:
         return None  # longer runs are needed instead
     half, away = math.log(verdict.high / verdict.low) / 2, abs(math.log(verdict.ratio))
     room = max(away, math.log(stats.MARGINS[verdict.of]) - away)
-    return max(1, math.ceil(units * (POWER * half / room) ** 2) - units)
+    more = max(1, math.ceil(units * (POWER * half / room) ** 2) - units)
+    return more if more <= MOST else None
 
 
 def compared(
