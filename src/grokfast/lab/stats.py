@@ -380,20 +380,21 @@ def _failures(found: Verdict, challenger: str, reference: str) -> str:
 
 
 def interval_text(found: Verdict) -> str:
-    """The interval in words: `6% slower to 15% faster`, `at least 20% faster`.
+    """The interval in words."""
+    return range_text(found.low, found.high, found.of)
 
-    >>> def text(low, high, word="undecided"):
-    ...     nothing = spread_of([])
-    ...     return interval_text(Verdict(word, None, low, high, nothing, nothing, 9, 1))
-    >>> text(0.94, 1.15), text(1.2, 2.5, "faster"), text(1.2, math.inf, "faster"), text(0, math.inf)
+
+def range_text(low: float, high: float, of: _Quantity = "steps") -> str:
+    """A range of ratios in words: `6% slower to 15% faster`, `at least 20% faster`.
+
+    >>> range_text(0.94, 1.15), range_text(1.2, 2.5), range_text(1.2, math.inf), range_text(0, math.inf)
     ('6% slower to 15% faster', '20% faster to 2.5 times as fast', 'at least 20% faster', 'nothing is known')
-    >>> text(0.8, math.inf), text(0, 0.5, "slower"), text(1.1, 1.3, "faster"), text(0, 1.1)
+    >>> range_text(0.8, math.inf), range_text(0, 0.5), range_text(1.1, 1.3), range_text(0, 1.1)
     ('at most 25% slower', 'at least 2 times as slow', '10% to 30% faster', 'at most 10% faster')
-    >>> text(3, 4.5)
-    '3 to 4.5 times as fast'
+    >>> range_text(3, 4.5), range_text(0.98, 0.99, "loss")
+    ('3 to 4.5 times as fast', '1.0% to 2.0% higher')
     """
-    low, high = found.low, found.high
-    more, less = ("lower", "higher") if found.of == "loss" else ("faster", "slower")
+    more, less = ("lower", "higher") if of == "loss" else ("faster", "slower")
     if (low, high) == (0, math.inf):
         return "nothing is known"
     if high == math.inf:

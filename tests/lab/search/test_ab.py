@@ -57,7 +57,7 @@ def test_it_tunes_each_arm_and_says_which_is_better() -> None:
     best = [row["setting"] for row in outcome.settings if row["arm"] == "filter"]
     assert sum(setting["speed"] == 8.0 for setting in best) >= 5
     text = str(outcome)
-    assert "By held: filter is faster than plain" in text
+    assert "filter is faster than plain" in text
     assert "plain: held" in text
 
 

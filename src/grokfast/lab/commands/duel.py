@@ -83,11 +83,12 @@ def show_outcome(outcome: Outcome, folder: Path, args: argparse.Namespace) -> in
         print(json.dumps({"path": str(folder), "arms": outcome.settings, "verdicts": outcome.verdicts}))
     elif not args.quiet:
         head, *rows = outcome.table()
-        show(make_table(head, rows), *outcome.sentences, *outcome.edges())
+        verdicts = make_table(*outcome.comparisons()[:1], outcome.comparisons()[1:])
+        show(make_table(head, rows), verdicts, *outcome.sentences, *outcome.edges())
         if more := more_command(outcome, args):
             print(more)
         print(f"written: {', '.join(str(folder / name) for name in (FILE, *TABLES))}")
-        print(f"look at all runs: grokfast report {shlex.quote(str(folder))}", flush=True)
+        print(f"as a page: grokfast report {shlex.quote(str(folder))}", flush=True)
     for line in outcome.failed:
         complain(f"failed: {line}")
     return 1 if outcome.failed else 0

@@ -31,16 +31,19 @@ def run(args: argparse.Namespace) -> int:
     if args.format is not None and args.figures is None:
         raise ValueError(f"--format needs --figures, got {args.format} without it")
     folders = [Path(name) for name in args.names if (Path(name) / FILE).is_file()]
-    args.names = [str(Path(name) / "runs") if Path(name) in folders else name for name in args.names]
-    runs, lost = showable_runs(chosen_runs(args))
+    duels = [load_outcome(folder) for folder in folders]
+    args.names = [name for name in args.names if Path(name) not in folders]  # a duel is shown as a whole
+    runs, lost = showable_runs(chosen_runs(args) if args.names or not duels else [])
     for line in lost:
         complain(line)
-    if not runs:
+    if not runs and not duels:
         raise ValueError("none of these runs can be read")
     if args.figures is not None:
+        if not runs:
+            raise ValueError(f"--figures draws runs, got {folders[0]} alone: give {folders[0] / 'runs'} too")
         for path in write_figures(runs, args.figures, args.format or "png", level=args.level):
             print(f"written: {path}")
     else:
-        page = write_report(runs, args.out, unreadable=lost, level=args.level, duels=list(map(load_outcome, folders)))
+        page = write_report(runs, args.out, unreadable=lost, level=args.level, duels=duels)
         print(f"written: {page}")
     return int(bool(lost))

@@ -40,10 +40,11 @@ def write_report(
     All runs are judged at `level`; by default at the one they stopped at, or that of their task.
     """
     tasks = by_task(runs, level)
-    if not tasks:
-        raise ValueError("a report needs at least one run that can be read, got none")
+    if not tasks and not duels:
+        raise ValueError("a report needs at least one run that can be read, or a duel, got none")
     count = sum(map(len, tasks.values()))
-    text = page("report.html.j2", f"Grokfast: {count} runs", report_values(tasks, unreadable, duels))
+    title = f"{count} runs" if tasks else duels[0].title
+    text = page("report.html.j2", f"Grokfast: {title}", report_values(tasks, unreadable, duels))
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(out, text.encode())
     return out

@@ -82,7 +82,7 @@ def report_values(
         "distances": distance_rows(runs, weights),
         "insides": inside_values(runs),
         "repeat": list(dict.fromkeys(map(command, runs))),
-        "machine": {name: runs[0].environment.get(name) for name in ("torch", "processor", "cores")},
+        "machine": {name: run.environment.get(name) for run in runs[:1] for name in ("torch", "processor", "cores")},
     }
     sections = {"filters": "The filters", "gradients": "Gradients in frequency", "weights": "Weights in space"}
     sections |= {"insides": "Inside the network", "unreadable": "Not shown", "repeat": "To repeat"}
@@ -140,14 +140,16 @@ def problem(run: Run) -> dict[str, Any]:
 
 def duel_values(duel: Outcome, place: int) -> dict[str, Any]:
     """One of the duels of a page; its place tells its picture from those of others."""
-    title, took = duel.title, {arm.name: arm.steps for arm in duel.arms}
+    title, took = duel.title, {arm.name: arm.steps for arm in duel.arms if arm.name in duel.duel["arms"]}
     name = f"{picture_name('duel', title)}-{place}"
     tuned = [row for row in duel.settings if row["settings_of"] is None]
     best = [[row["arm"], str(row["tuning"] + 1), values_of(row["setting"])] for row in tuned]
     return {
         "title": title,
         "budget": duel.budget,
+        "answer": duel.answer,
         "verdicts": duel.sentences,
+        "comparisons": duel.comparisons(),
         "edges": duel.edges(),
         "picture": duel_picture(name, title, took) if duel.duel["objective"] in LEVEL else None,
         "rows": duel.table(),

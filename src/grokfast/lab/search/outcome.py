@@ -90,10 +90,31 @@ class Outcome(NamedTuple):
 
     @property
     def sentences(self) -> list[str]:
-        """The verdicts in words, those by the measure that was tuned for first; they include the first controls."""
-        first = self.duel["objective"]
-        shown = [row for row in self.verdicts if row["reference_settings_of"] is None]
-        return [row["text"] for row in sorted(shown, key=lambda row: row["by"] != first)]
+        """The verdicts on the tuned arms, by the measure that was tuned for, in words; they include the first controls."""
+        return [row["text"] for row in self._as_tuned()]
+
+    @property
+    def answer(self) -> str:
+        """The same verdicts as short as possible."""
+        return "; ".join(f"{row['arm']} {row['word']} ({interval_of(row)})" for row in self._as_tuned())
+
+    def _as_tuned(self) -> list[dict[str, Any]]:
+        tuned = [row for row in self.verdicts if row["settings_of"] is None is row["reference_settings_of"]]
+        return [row for row in tuned if row["by"] == self.duel["objective"]]
+
+    def comparisons(self) -> list[list[str]]:
+        """The headings and a line for each pair that is compared: the verdict and its interval by each measure."""
+        measures = [by for by in measures_of(self.duel["objective"]) if any(row["by"] == by for row in self.verdicts)]
+        others = any(row["by"] not in measures for row in self.verdicts)
+        lines = [["arm", "compared with", "settings", *measures, *(["steps to its result"] if others else [])]]
+        pairs: dict[tuple[str, ...], dict[str, str]] = {}
+        for row in self.verdicts:
+            of = row["settings_of"] or row["reference_settings_of"]
+            pair = row["arm"], row["reference"], "as tuned" if of is None else f"those of {of}"
+            column = row["by"] if row["by"] in measures else lines[0][-1]
+            pairs.setdefault(pair, {})[column] = f"{row['word']} ({interval_of(row)})"
+        tuned_first = sorted(pairs, key=lambda pair: (list(self.duel["arms"]).index(pair[0]), pair[2] != "as tuned"))
+        return [*lines, *([*pair, *(pairs[pair].get(by, "") for by in lines[0][3:])] for pair in tuned_first)]
 
     @property
     def arms(self) -> list[_Side]:
@@ -120,11 +141,15 @@ class Outcome(NamedTuple):
 
     def edges(self) -> list[str]:
         """Settings that were best at an end of their range, in words."""
-        found = Counter((row["arm"], name, end) for row in self.settings for name, end in row["edges"].items())
+        found: dict[tuple[str, str], Counter[str]] = {}
+        for row in self.settings:
+            for place in row["edges"].items():
+                found.setdefault(place, Counter())[row["arm"]] += 1
         total = self.duel["tunings"]
         return [
-            f"{arm}: the best {name} is at the {end} end of its range in {count} of {total} tunings"
-            for (arm, name, end), count in found.items()
+            f"best {name} near the {end} end of its range: "
+            + ", ".join(f"{arm} in {count} of {total} tunings" for arm, count in arms.items())
+            for (name, end), arms in found.items()
         ]
 
     def table(self) -> list[list[str]]:
@@ -141,6 +166,12 @@ class Outcome(NamedTuple):
         head, *rows = self.table()
         lines = [f"{row[0]}: " + ", ".join(f"{n} {v}" for n, v in zip(head[1:], row[1:], strict=True)) for row in rows]
         return "\n".join([*lines, *self.sentences, *self.edges()])
+
+
+def interval_of(row: Mapping[str, Any]) -> str:
+    """The interval of a row of the verdicts, in words."""
+    low, high = (math.inf if end is None else end for end in (row["low"], row["high"]))
+    return stats.range_text(low, high, "loss" if row["by"] in HEADINGS and row["by"] not in LEVEL else "steps")
 
 
 def spread_text(spread: stats.Spread) -> str:
@@ -249,7 +280,7 @@ def verdict_rows(duel: Duel, contest: Contest) -> list[dict[str, Any]]:
                 if pair == first:
                     controls[by] = verdict
                 why = controls.get(by) if pair == as_tuned else None
-                text = f"By {by}: {stats.sentence(verdict, title_of(*pair[0]), title_of(*pair[1]), why)}"
+                text = stats.sentence(verdict, title_of(*pair[0]), title_of(*pair[1]), why)
                 ends = {name: finite(getattr(verdict, name)) for name in ("ratio", "low", "high")}
                 counts = {"seeds": verdict.seeds, "tunings": verdict.tunings, "more": more_units(verdict)}
                 sides = dict(zip(names, (*pair[0], *pair[1]), strict=True))
