@@ -25,7 +25,8 @@ def repeated(key: str, seed: int, changed: Mapping[str, Any], kept: Path = RESUL
     if not runs:
         raise SystemExit(f"KEY must be an experiment of {kept}, got {key}")
     last = max(runs, key=lambda run: run.settings["seed"])
-    return resolve(last.task, **{**unusual(dict(last.settings)), "threads": 1, "device": "cpu", **changed, "seed": seed})
+    given = {**unusual(dict(last.settings)), "threads": 1, "device": "cpu", **changed, "seed": seed}
+    return resolve(last.task, **given)
 
 
 def setting(text: str) -> tuple[str, Any]:
