@@ -82,9 +82,8 @@ def show_outcome(outcome: Outcome, folder: Path, args: argparse.Namespace) -> in
     if args.json:
         print(json.dumps({"path": str(folder), "arms": outcome.settings, "verdicts": outcome.verdicts}))
     elif not args.quiet:
-        head, *rows = outcome.table()
-        verdicts = make_table(*outcome.comparisons()[:1], outcome.comparisons()[1:])
-        show(make_table(head, rows), verdicts, *outcome.sentences, *outcome.edges())
+        tables = [make_table(head, rows) for head, *rows in (outcome.table(), outcome.comparisons())]
+        show(*tables, *outcome.sentences, *outcome.edges())
         if more := more_command(outcome, args):
             print(more)
         print(f"written: {', '.join(str(folder / name) for name in (FILE, *TABLES))}")

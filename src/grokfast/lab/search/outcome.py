@@ -90,7 +90,7 @@ class Outcome(NamedTuple):
 
     @property
     def sentences(self) -> list[str]:
-        """The verdicts on the tuned arms in words, by the measure that was tuned for; they include the first controls."""
+        """The verdicts on the tuned arms in words, by the measure that was tuned for, with the first controls."""
         return [row["text"] for row in self._as_tuned()]
 
     @property
