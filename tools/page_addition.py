@@ -16,11 +16,21 @@ ARMS: dict[str, dict[str, Any]] = {
     "MA": {"filter": "ma", "window_size": 50, "lamb": 2.0},
     "late EMA": {"filter": "ema", "alpha": 0.96, "lamb": 2.0, "two_stage": 150},
     "paper's EMA": {"filter": "ema", "alpha": 0.98, "lamb": 2.0, "two_stage": None},
+    "early EMA": {"filter": "ema", "alpha": 0.96, "lamb": 2.0, "two_stage": None},
+    "averaged weights": {"filter": None, "average": 0.95},
 }
 HEADS = {
     "MA": "MA, window 50, lamb 2",
     "late EMA": "EMA, alpha 0.96, lamb 2, from step 150",
     "paper's EMA": "EMA, alpha 0.98, lamb 2 (the paper's)",
+}
+FIXED = {  # what one can add without tuning it
+    "MA": "MA (50, 2)",
+    "late EMA": "EMA (0.96, 2) from step 150",
+    "early EMA": "EMA (0.96, 2)",
+    "paper's EMA": "EMA (0.98, 2), the paper's",
+    "averaged weights": "averaged weights (0.95)",
+    "larger learning rate": "3 times the learning rate, a third of the weight decay",
 }
 USUAL = {"stage": "map", "lr": 0.01, "p": 23, "batch_size": 64, "loss": "mse", "clip_norm": 0.0}
 VERSIONS: dict[str, dict[str, Any]] = {
@@ -34,6 +44,8 @@ VERSIONS: dict[str, dict[str, Any]] = {
     "all examples in one batch": {"batch_size": 0},
 }
 MAP_DECAYS = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+TRIPLED = {"learning rate 0.003": "as usual", "as usual": "learning rate 0.03"}  # the version at 3 times the rate
+THIRDS = {0.0: 0.0, 0.1: 0.03, 0.3: 0.1, 1.0: 0.3, 3.0: 1.0, 10.0: 3.0}  # about a third of a decay, among MAP_DECAYS
 
 
 class Addition:
@@ -65,6 +77,39 @@ class Addition:
         best = self.best_decay(version)
         below, above = (d for d in MAP_DECAYS if d < best), (d for d in MAP_DECAYS if d > best)
         return [self.word(arm, d, version) for d in below], [self.word(arm, d, version) for d in above]
+
+    def fixed_words(self, arm: str) -> dict[str, list[str]]:
+        """The verdicts on fixed values in all versions that were run: below, at and above the best weight decay."""
+        found: dict[str, list[str]] = {"less decay": [], "best decay": [], "more decay": []}
+        for version in VERSIONS:
+            best = self.best_decay(version)
+            for decay in MAP_DECAYS:
+                place = "less decay" if decay < best else "best decay" if decay == best else "more decay"
+                found[place] += self._fixed_word(arm, decay, version)
+        return found
+
+    def _fixed_word(self, arm: str, decay: float, version: str) -> list[str]:
+        if arm in ARMS:
+            return [self.word(arm, decay, version)] if self.steps(arm, decay, version) else []
+        if version not in TRIPLED or decay not in THIRDS:
+            return []
+        mine = self.steps("no filter", THIRDS[decay], TRIPLED[version])
+        return [verdict([mine], [self.steps("no filter", decay, version)]).word]
+
+    def fixed_count(self, arm: str, word: str) -> int:
+        return sum(words.count(word) for words in self.fixed_words(arm).values())
+
+    def fixed_rows(self) -> list[dict[str, str]]:
+        """A row for each fixed addition: how often it is faster and slower than nothing added."""
+        rows: list[dict[str, str]] = []
+        for arm, title in FIXED.items():
+            found = self.fixed_words(arm)
+            cells = {
+                place: f"{words.count('faster')} faster, {words.count('slower')} slower of {len(words)}"
+                for place, words in found.items()
+            }
+            rows.append({"what is added": title, **cells})
+        return rows
 
     def version_table(self) -> list[dict[str, str]]:
         """For each version of the task: MA and late EMA at the best weight decay, below it and above it."""
