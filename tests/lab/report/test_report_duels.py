@@ -90,10 +90,10 @@ def page_path(duel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_verdict_comes_first_in_words(visit: Visit, page_path: Path) -> None:
     page = visit(page_path)
-    said = "adamw+ema is faster than adamw: "
-    assert said in page.inner_text("ul.lead li >> nth=0")
+    lead = page.inner_text("ul.lead li >> nth=0")
+    assert lead.startswith("modmul with everything tuned: adamw+ema against adamw: faster (")
     assert page.inner_text("section h2 >> nth=0") == "Duel: modmul with everything tuned"
-    assert page.inner_text("section li >> nth=0").startswith(said)
+    assert page.inner_text("section li >> nth=0").startswith("adamw+ema is faster than adamw: ")
     assert page.evaluate("document.querySelector('section .picture').id").startswith("duel-modmul")
     assert page.complaints == []
 
@@ -104,9 +104,10 @@ def test_arms_settings_and_commands_are_shown_and_not_run(visit: Visit, page_pat
     section = page.inner_text("section >> nth=0")
     assert "23 of 24" in section
     assert "learning rate 0.003" in section
-    assert "the best lr is at the upper end of its range in 8 of 8 tunings" in section
+    assert "best lr near the upper end of its range: adamw in 8 of 8 tunings" in section
     assert f"grokfast train adamw+ema {HOSTILE}" in section
-    assert page.title() == "Grokfast: 5 runs"  # two of each arm and the one beside them; none of the tuning
+    assert page.title() == "Grokfast: modmul with everything tuned"
+    assert page.locator("section h2").all_inner_texts().count("modmul") == 1  # the run beside it
 
 
 def test_a_duel_fits_a_phone(visit: Visit, page_path: Path) -> None:

@@ -96,7 +96,8 @@ class Outcome(NamedTuple):
     @property
     def answer(self) -> str:
         """The same verdicts as short as possible."""
-        return "; ".join(f"{row['arm']} {row['word']} ({interval_of(row)})" for row in self._as_tuned())
+        pairs = [(f"{row['arm']} against {row['reference']}", row) for row in self._as_tuned()]
+        return "; ".join(f"{pair}: {row['word']} ({interval_of(row)})" for pair, row in pairs)
 
     def _as_tuned(self) -> list[dict[str, Any]]:
         tuned = [row for row in self.verdicts if row["settings_of"] is None is row["reference_settings_of"]]
