@@ -11,7 +11,7 @@ from grokfast.lab.report.rows import headline_text, headlines_of, watched_runs, 
 from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import best, reaches
 from grokfast.lab.settings import experiment_of
-from grokfast.lab.stats import Spread, median_interval, spread_of
+from grokfast.lab.stats import Spread, interval_text, median_interval, spread_of, verdict
 from grokfast.lab.tables import Arm, arms, enumerate_words, mean_text, samples_of, seconds_of, steps_of
 from grokfast.lab.tables import filter_text as describe
 
@@ -252,6 +252,14 @@ SETUP = {
     "depth": 2, "heads": 4, "batch_size": 512,
 }  # fmt: skip
 
+# Three entries, run again on fresh seeds until they hold the target (docs/plan.md, L).
+_MILD = {"optimizer": "adamw", "lr": 0.0028, "weight_decay": 1.2, "betas": (0.5, 0.98)}
+FOUR: dict[str, dict[str, Any]] = {
+    "EMA": {**_MILD, "filter": "ema", "alpha": 0.69, "lamb": 0.72},
+    "without EMA": _MILD,
+    "tuned AdamW": {"optimizer": "adamw", "lr": 0.0038, "weight_decay": 0.73, "betas": (0.5, 0.9)},
+}
+
 
 class Entry(NamedTuple):
     """One setting on the leaderboard: an arm for each operation."""
@@ -330,6 +338,14 @@ def entry_row(place: int, entry: Entry, held: Arm | None) -> Columns:
 
 def held_cell(held: Spread) -> str:
     return f"{held.median} ({held.count - held.censored} of {held.count} hold)"
+
+
+def four_row(operation: str, found: Mapping[str, Arm]) -> Columns:
+    """One operation: what each of the three settings takes until it holds the target, and the verdicts on EMA."""
+    steps = {name: [[steps_of(run, "held") for run in arm.runs]] for name, arm in found.items()}
+    verdicts = {f"EMA against {name}": verdict(steps["EMA"], steps[name]) for name in list(steps)[1:]}
+    cells = {name: held_cell(arm.steps("held")) for name, arm in found.items()}
+    return {"operation": operation, **cells, **{n: f"{v.word} ({interval_text(v)})" for n, v in verdicts.items()}}
 
 
 def missing_text(entry: Entry) -> str:

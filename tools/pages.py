@@ -221,7 +221,7 @@ class Evidence:
 
     def tuned(self) -> Arm:
         """AdamW without a filter, as tuned for the leaderboard."""
-        return self.arm("modmul", optimizer="adamw", lr=0.0038, weight_decay=0.73, betas=(0.5, 0.9))
+        return self.arm("modmul", **tables.FOUR["tuned AdamW"])
 
     def picture(self, name: str) -> str:
         """A picture by name; it is drawn when the page is written."""
@@ -367,6 +367,19 @@ class Evidence:
 
     def once_table(self) -> str:
         return markdown(page_duels.once_rows([duel for duel in self._duels if duel.tunings == 1]))
+
+    def of_four(self, operation: str, setting: str) -> Arm:
+        """One of the three settings that were run on four operations, until the target is held."""
+        return self._held[experiment_of(resolve("modmul", operation=operation, **tables.FOUR[setting]))]
+
+    def four_words(self, setting: str) -> list[str]:
+        """The verdicts on EMA against another setting in each operation, by the steps until the target is held."""
+        return [verdict(*(self.of_four(o, name) for name in ("EMA", setting)), "held") for o in tables.OPERATIONS]
+
+    def four_table(self) -> str:
+        return markdown(
+            [tables.four_row(o, {name: self.of_four(o, name) for name in tables.FOUR}) for o in tables.OPERATIONS]
+        )
 
     # Leaderboard ------------------------------------------------------------------------------------------------------
 
