@@ -211,7 +211,7 @@ def test_a_duel_with_many_tunings_is_kept_and_shown(tmp_path: Path) -> None:
     assert (judged.word, judged.tunings, judged.seeds, share.word) == ("faster", 8, 24, "no difference")
     (row,) = page_duels.tuned_rows([duel], ["adamw+ema", "adamw+ma"])
     assert list(row) == ["task", "tunings", "AdamW", "EMA"]  # what was not run has no column
-    assert (row["task"], row["tunings"]) == ("modular addition", "8")
+    assert (row["task"], row["tunings"]) == ("modular addition", "8 x 30 trials")
     assert read_parquet(tmp_path / "duel_trials.parquet").rows() == [("addition-tuned", "adamw", 0)]
 
 

@@ -4,8 +4,6 @@
     python tools/addition_experiments.py surrogate  # plan C: a filter against a larger learning rate
     python tools/addition_experiments.py duels      # plan D: replicated duels
     python tools/addition_experiments.py others     # plan H: other optimizers, tuned like the AdamW of D
-    python tools/addition_experiments.py report     # the verdicts, as Markdown
-    python tools/addition_experiments.py pictures   # docs/figures/addition-*.svg
     python tools/addition_experiments.py tables     # a row per run, added to those in results/
 
 Lines are appended to FOLDER/STAGE.jsonl, one per run.
@@ -26,14 +24,8 @@ from grokfast.lab.runs.archive import seal
 from grokfast.lab.stats import (
     HOLD,
     Crossing,
-    Steps,
-    Verdict,
     first_crossing,
     held_crossing,
-    interval_text,
-    spread_of,
-    steps_to,
-    verdict,
 )
 
 LEVEL = 0.95
@@ -219,195 +211,19 @@ def crossings(line: Line) -> tuple[Crossing, Crossing]:
     return first_crossing(steps, reached), held_crossing(steps, reached)
 
 
-def held_steps(line: Line) -> Steps:
-    return steps_to(crossings(line)[1], diverged=line["diverged"])
-
-
-def arm_of(values: Line) -> str:
-    """The filter of a run, in short."""
-    if values.get("average"):
-        return f"averaged {values['average']:g}"
-    if values.get("filter") is None:
-        return "no filter"
-    kind = f"MA ({values['window_size']}" if values["filter"] == "ma" else f"EMA ({values['alpha']:.3g}"
-    late = f" from step {values['two_stage']}" if values.get("two_stage") else ""
-    return f"{kind}, {values['lamb']:g}){late}"
-
-
-def column_of(values: Line) -> str:
-    usual: Line = {"lr": 0.01, "p": 23, "loss": "mse", "batch_size": 64, "clip_norm": 0.0}
-    return ", ".join(f"{name} {values[name]}" for name in usual if name in values)
-
-
-# The report ---------------------------------------------------------------------------------------------------------
-
-
-def cell_text(runs: Sequence[Steps]) -> str:
-    spread = spread_of(runs)
-    return f"{spread.median}" + (
-        f" ({spread.count - spread.censored} of {spread.count} hold)" if spread.censored else ""
-    )
-
-
-def words(found: Verdict) -> str:
-    return f"{found.word} ({interval_text(found)})"
-
-
-def report_map(folder: Path) -> None:
-    columns: dict[str, dict[float, dict[str, list[Steps]]]] = {}
-    for line in read(folder, "map"):
-        cells = columns.setdefault(column_of(line["values"]), {})
-        arms = cells.setdefault(line["values"]["weight_decay"], {})
-        arms.setdefault(arm_of(line["values"]), []).append(held_steps(line))
-    for column, decays in columns.items():
-        names = list(next(iter(decays.values())))
-        print(f"\n### {column}\n\n| decay | {' | '.join(names)} |\n|---{'|---' * len(names)}|")
-        for decay, arms in decays.items():
-            print(f"| {decay:g} | {' | '.join(cell_text(arms.get(name, [])) for name in names)} |")
-        print(f"\n| decay | {' | '.join(names[1:])} |\n|---{'|---' * (len(names) - 1)}|")
-        for decay, arms in decays.items():
-            found = [words(verdict([arms.get(name, [])], [arms["no filter"]])) for name in names[1:]]
-            print(f"| {decay:g} | {' | '.join(found)} |")
-        late, start = (f"EMA (0.96, 2){when}" for when in (" from step 150", ""))
-        found = [
-            f"decay {d:g}: {words(verdict([a[late]], [a[start]]))}"
-            for d, a in decays.items()
-            if late in a and start in a
-        ]
-        print(f"\n{late} against the same from the start: {'; '.join(found)}")
-
-
-def surrogate_runs(folder: Path) -> dict[tuple[Any, ...], list[Steps]]:
-    """By batch, learning rate x decay, learning rate and filter."""
-    runs: dict[tuple[Any, ...], list[Steps]] = {}
-    for line in read(folder, "surrogate"):
-        v = line["values"]
-        key = v["batch_size"], round(v["lr"] * v["weight_decay"], 9), round(v["lr"], 6), arm_of(v)
-        runs.setdefault(key, []).append(held_steps(line))
-    return runs
-
-
-def filter_name(kind: str, memory: int, lamb: float) -> str:
-    return f"{kind} ({1 - 1 / memory:.3g}, {lamb:g})" if kind == "EMA" else f"{kind} ({2 * memory - 1}, {lamb:g})"
-
-
-def report_surrogate(folder: Path) -> None:
-    runs = surrogate_runs(folder)
-    for batch in (64, 16, 0):
-        for decay in (0.3, 1.0):
-            product = round(0.01 * decay, 9)
-            if (batch, product, 0.01, "no filter") not in runs:
-                continue
-            base = cell_text(runs[batch, product, 0.01, "no filter"])
-            print(f"\n### batch {batch or 'all'}, decay {decay:g}: no filter {base}\n")
-            print("| lamb | surrogate | filter | memory 3 | 10 | 50 | 200 |\n|---|---|---|---|---|---|---|")
-            for lamb in LAMBS:
-                surrogate = runs.get((batch, product, round(0.01 * (1 + lamb), 6), "no filter"), [])
-                for kind in ("EMA", "MA"):
-                    cells = list[str]()
-                    for memory in MEMORIES:
-                        mine = runs.get((batch, product, 0.01, filter_name(kind, memory, lamb)), [])
-                        cells.append(f"{cell_text(mine)}: {words(verdict([mine], [surrogate]))}" if mine else "")
-                    print(f"| {lamb:g} | {cell_text(surrogate)} | {kind} | {' | '.join(cells)} |")
-
-
-def report_duels(folder: Path) -> None:
-    runs: dict[tuple[str, str, str], dict[int, list[Steps]]] = {}
-    for line in read(folder, "duels"):
-        if line["role"] not in ("trial", "end"):
-            arms = runs.setdefault((line["regime"], line["role"], line["arm"]), {})
-            arms.setdefault(line["replicate"], []).append(held_steps(line))
-    print(
-        "\n| regime | K | arm | steps | tuned, against tuned AdamW | against its settings without | AdamW's with it |"
-    )
-    print("|---|---|---|---|---|---|---|")
-    for regime in REGIMES:
-        arms = {arm: list(runs.get((regime, "fresh", arm), {}).values()) for arm in ADDED}
-        for arm, tunings in arms.items():
-            if not tunings:
-                continue
-            flat = cell_text([run for tuning in tunings for run in tuning])
-            cells = [regime, str(len(tunings)), arm, flat, "", "", ""]
-            if arm != "adamw":
-                without, with_it = (list(runs[regime, role, arm].values()) for role in ("without", "with"))
-                pairs = ((tunings, arms["adamw"]), (tunings, without), (with_it, arms["adamw"]))
-                cells[4:] = [words(verdict(mine, theirs)) for mine, theirs in pairs]
-            print(f"| {' | '.join(cells)} |")
-
-
-# Pictures -----------------------------------------------------------------------------------------------------------
-
-
-def draw_pictures(folder: Path, out: Path) -> None:
-    """addition-decay.svg: steps over weight decay. addition-surrogate.svg: filters against a larger learning rate."""
-    from grokfast.lab.report.pictures import write_picture
-
-    pictures = {"addition-decay": decay_picture(folder), "addition-surrogate": surrogate_picture(folder)}
-    for name, picture in pictures.items():
-        write_picture([picture], out / f"{name}.svg")
-
-
-def decay_picture(folder: Path) -> Any:
-    from grokfast.lab.report.pictures import COLOURS, Picture, axis, line, make_view, note
-
-    shown = ["no filter", "MA (50, 2)", "EMA (0.96, 2) from step 150", "EMA (0.98, 2)"]
-    runs: dict[tuple[str, float, float], list[Steps]] = {}
-    for each in read(folder, "map"):
-        v = each["values"]
-        if column_of(v) == f"lr {v['lr']}":
-            runs.setdefault((arm_of(v), v["lr"], v["weight_decay"]), []).append(held_steps(each))
-    least = 0.01  # stands for decay 0 on a log axis
-    views: list[Any] = []
-    for rate in (0.003, 0.01, 0.03):
-        lines: list[Any] = []
-        for name, colour in zip(shown, COLOURS, strict=False):
-            found = {decay: spread_of(runs.get((name, rate, decay), [])) for decay in DECAYS[:-1]}
-            known = {max(decay, least): spread for decay, spread in found.items() if spread.median.exact}
-            y = [spread.median.value for spread in known.values()]
-            for style in ("solid", "rings"):
-                lines.append(line(name, list(known), y, colour, style))
-        across = axis(
-            "weight decay (0 at the left edge)", log=True, values=(0.01, 0.03, 0.1, 0.3, 1, 3), domain=(0.01, 3)
-        )
-        up = axis("steps until 95% is held" if not views else "", log=True, domain=(100, 4000))
-        notes = [note(0.18, 3700, f"learning rate {rate:g}")]
-        views.append(make_view(lines, across, up, notes=notes))
-    title = "Steps over weight decay on the small task, medians of 10 seeds; missing marks: most runs never hold 95%"
-    return Picture("addition-decay", title, views, dict(zip(shown, COLOURS, strict=False)))
-
-
-def surrogate_picture(folder: Path) -> Any:
-    from grokfast.lab.report.pictures import COLOURS, Picture, axis, line, make_view, note
-
-    runs = surrogate_runs(folder)
-    names = [f"lamb {lamb:g}" for lamb in LAMBS]
-    views: list[Any] = []
-    for kind in ("EMA", "MA"):
-        for batch in (16, 64, 0):
-            lines: list[Any] = []
-            for lamb, name, colour in zip(LAMBS, names, COLOURS, strict=False):
-                surrogate = runs.get((batch, 0.01, round(0.01 * (1 + lamb), 6), "no filter"), [])
-                ratios: dict[int, float] = {}
-                for memory in MEMORIES:
-                    mine = runs.get((batch, 0.01, 0.01, filter_name(kind, memory, lamb)), [])
-                    found = verdict([mine], [surrogate]) if mine and surrogate else None
-                    if found is not None and found.ratio is not None:
-                        ratios[memory] = found.ratio
-                for style in ("solid", "rings"):
-                    lines.append(line(name, list(ratios), list(ratios.values()), colour, style))
-            up = axis("surrogate's steps / filter's steps" if not views else "", log=True, domain=(0.08, 2))
-            notes = [note(25, 1.85, f"{kind}, batch {batch or 'all'}")]
-            across = axis("memory in steps", log=True, values=MEMORIES, domain=(3, 200))
-            views.append(make_view(lines, across, up, notes=notes, rules=[1.0]))
-    title = "Above 1 the filter beats 1 + lamb times the learning rate (decay 1, 10 seeds); missing: too many runs fail"
-    return Picture("addition-surrogate", title, views, dict(zip(names, COLOURS, strict=False)))
-
-
 # Tables -------------------------------------------------------------------------------------------------------------
 
 
+def is_whole(stage: str, lines: Sequence[Line]) -> bool:
+    """Whether all runs of a stage are among the lines."""
+    if stage in DUELS:
+        return sum(line["role"] == "end" for line in lines) == K * len(REGIMES)
+    cells, seeds = STAGES[stage]
+    return len(lines) == len(list(cells())) * len(seeds)
+
+
 def write_tables(folder: Path, kept: Path) -> None:
-    """Add complete runs to addition_runs.parquet, a row per run, and to addition_curves.parquet, but for trials.
+    """Add complete stages to addition_runs.parquet, a row per run, and to addition_curves.parquet, but for trials.
 
     Stages that are kept already stay as they are; the first ones were trained by AdamW.
     """
@@ -418,8 +234,13 @@ def write_tables(folder: Path, kept: Path) -> None:
     known = set(runs["stage"]) if len(runs) else set[str]()
     rows, curves = list[Line](), list[Line]()
     for stage in (*STAGES, *DUELS):
-        for line in read(folder, stage):
-            if stage in known or line.get("role") == "end":
+        lines = read(folder, stage)
+        if not lines or stage in known:
+            continue
+        if not is_whole(stage, lines):
+            raise SystemExit(f"{stage} is not complete in {folder}: run it first")
+        for line in lines:
+            if line.get("role") == "end":
                 continue
             first, held = crossings(line)
             values = {**addition_runs.USUAL, **line["values"]}
@@ -448,9 +269,8 @@ def write_tables(folder: Path, kept: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=[*STAGES, *DUELS, "report", "pictures", "tables"])
+    parser.add_argument("what", choices=[*STAGES, *DUELS, "tables"])
     parser.add_argument("--folder", type=Path, default=Path("runs-addition"))
-    parser.add_argument("--out", type=Path, default=Path("docs/figures"), help="of the pictures")
     parser.add_argument("--kept", type=Path, default=Path("results"), help="of the tables")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -459,13 +279,8 @@ def main() -> None:
         run_cells(given.what, given.folder)
     elif given.what in DUELS:
         run_duels(given.what, given.folder)
-    elif given.what == "pictures":
-        draw_pictures(given.folder, given.out)
-    elif given.what == "tables":
-        write_tables(given.folder, given.kept)
     else:
-        for report in (report_map, report_surrogate, report_duels):
-            report(given.folder)
+        write_tables(given.folder, given.kept)
 
 
 if __name__ == "__main__":

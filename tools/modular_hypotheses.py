@@ -1,9 +1,6 @@
-"""Runs on modular arithmetic until the target is held (docs/plan.md): the four hypotheses of A, the leaderboard of I.
+"""Runs on modular arithmetic until the target is held: the four hypotheses of docs/plan.md, A.
 
-Resumable; complete runs are left alone.
-
-python tools/modular_hypotheses.py run [STAGE ...] [--folder runs]
-python tools/modular_hypotheses.py report [--folder runs]       # verdicts by the held measure
+Resumable; complete runs are left alone: python tools/modular_hypotheses.py run [STAGE ...] [--folder runs]
 """
 
 from __future__ import annotations
@@ -13,10 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from grokfast.lab.runs.archive import read_tables
-from grokfast.lab.runs.directory import load_runs
-from grokfast.lab.settings import Settings, experiment_of, resolve, unusual
-from grokfast.lab.stats import HOLD, Steps, Verdict, interval_text, spread_of, steps_to, verdict
+from grokfast.lab.settings import Settings, resolve
+from grokfast.lab.stats import HOLD
 from grokfast.lab.training.run import train
 
 Values = dict[str, Any]
@@ -51,8 +46,6 @@ STAGES: dict[str, list[Cell]] = {
         for arm, decay in (("MA", 2.0), ("averaged", 1.0), ("no filter", 2.0), ("EMA from step 150", 2.0))
     ],
 }
-LEADERBOARD, LEADERBOARD_SEEDS = "leaderboard", range(101, 106)
-RESULTS = Path(__file__).parents[1] / "results"
 # (hypothesis, challenger, reference)
 VERDICTS: list[tuple[str, Cell, Cell]] = [
     ("1", ("multiply", "MA", 2.0, 1.0), ("multiply", "no filter", 2.0, 1.0)),
@@ -80,55 +73,22 @@ def settings_of(cell: Cell, seed: int) -> Settings:
 def runs_of(stages: list[str]) -> Iterator[Settings]:
     """All cells of one seed before the next seed."""
     for stage in stages:
-        for seed in LEADERBOARD_SEEDS if stage == LEADERBOARD else SEEDS:
-            yield from entries_of(seed) if stage == LEADERBOARD else (settings_of(cell, seed) for cell in STAGES[stage])
-
-
-def entries_of(seed: int) -> Iterator[Settings]:
-    """The complete entries of the leaderboard on multiply, to be judged by `held`."""
-    from page_tables import find_entries
-
-    for entry in find_entries(read_tables(RESULTS)):
-        if entry.complete:
-            given = {**unusual(dict(entry.settings)), "seed": seed, "threads": 1, "device": "cpu"}
-            yield resolve("modmul", **{**given, "steps": 1200, "until": 0.95, "hold": HOLD, "eval_every": 10})
-
-
-def report(folder: Path) -> None:
-    found: dict[str, list[tuple[Steps, Steps]]] = {}
-    for run in load_runs(folder):
-        if run.done and run.settings["seed"] in SEEDS:
-            both = [steps_to(run.crossing(kind), diverged=run.status == "diverged") for kind in ("first", "held")]
-            found.setdefault(run.experiment, []).append((both[0], both[1]))
-    cells = {cell: settings_of(cell, 100) for stage in STAGES.values() for cell in stage}
-    runs = {cell: found.get(experiment_of(settings), []) for cell, settings in cells.items()}
-    print("| operation | arm | decay | clip | seeds | held | first touch |\n|---|---|---|---|---|---|---|")
-    for (operation, arm, decay, clip), numbers in runs.items():
-        held, first = (spread_of([pair[place] for pair in numbers]) for place in (1, 0))
-        count = f"{held.count - held.censored} of {held.count} hold"
-        print(f"| {operation} | {arm} | {decay:g} | {clip or 'off'} | {count} | {held} | {first} |")
-    print("\n| hypothesis | challenger | reference | held | first touch |\n|---|---|---|---|---|")
-    for name, one, other in VERDICTS:
-        words = [text_of(verdict([[p[i] for p in runs[one]]], [[p[i] for p in runs[other]]])) for i in (1, 0)]
-        print(f"| {name} | {label(one)} | {label(other)} | {words[0]} | {words[1]} |")
+        for seed in SEEDS:
+            yield from (settings_of(cell, seed) for cell in STAGES[stage])
 
 
 def label(cell: Cell) -> str:
-    return f"{cell[0]}, {cell[1]}, decay {cell[2]:g}, clip {cell[3] or 'off'}"
-
-
-def text_of(found: Verdict) -> str:
-    return f"{found.word} ({interval_text(found)}, {found.seeds} seeds)"
+    """An arm in words: `EMA from step 150, decay 2, clipped`."""
+    _, arm, decay, clip = cell
+    return f"{arm}, decay {decay:g}, {'clipped' if clip else 'not clipped'}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["run", "report"])
-    parser.add_argument("stages", nargs="*", help=f"1, 2, 3, {LEADERBOARD} (default: 1 to 3)")
+    parser.add_argument("what", choices=["run"])
+    parser.add_argument("stages", nargs="*", help=f"of {', '.join(STAGES)} (default: all)")
     parser.add_argument("--folder", type=Path, default=Path("runs"))
     given = parser.parse_args()
-    if given.what == "report":
-        return report(given.folder)
     for settings in runs_of(given.stages or list(STAGES)):
         train(settings, given.folder)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -93,8 +94,15 @@ class Addition:
             return [self.word(arm, decay, version)] if self.steps(arm, decay, version) else []
         if version not in TRIPLED or decay not in THIRDS:
             return []
-        mine = self.steps("no filter", THIRDS[decay], TRIPLED[version])
-        return [verdict([mine], [self.steps("no filter", decay, version)]).word]
+        return [verdict([self._tripled(version, decay)], [self.steps("no filter", decay, version)]).word]
+
+    def tripled_against(self, arm: str) -> list[str]:
+        """The verdicts on 3 times the learning rate and a third of the weight decay, against an arm without both."""
+        pairs = [(version, decay) for version in TRIPLED for decay in THIRDS]
+        return [verdict([self._tripled(*pair)], [self.steps(arm, pair[1], pair[0])]).word for pair in pairs]
+
+    def _tripled(self, version: str, decay: float) -> list[Steps]:
+        return self.steps("no filter", THIRDS[decay], TRIPLED[version])
 
     def fixed_count(self, arm: str, word: str) -> int:
         return sum(words.count(word) for words in self.fixed_words(arm).values())
@@ -133,6 +141,9 @@ class Addition:
             rows.append({"weight decay": f"{decay:g}", "no filter": median(self.steps("no filter", decay)), **cells})
         return rows
 
+    def surrogate(self, kind: str, batch: int, memory: int, lamb: float) -> Verdict:
+        return against_surrogate(self, kind, batch, memory, lamb, decay=1.0)
+
     def surrogate_table(self) -> list[dict[str, str]]:
         return surrogate_rows(self)
 
@@ -153,18 +164,22 @@ BATCHES, DECAYS = (16, 64, 0), (0.3, 1.0)  # batch 0: all pairs
 LAMBS, MEMORIES = (0.5, 1.0, 2.0, 5.0), (3, 10, 50, 200)
 
 
-def surrogate_words(addition: Addition, batch: int, memory: int) -> list[str]:
-    """The verdicts on EMA and MA of one memory against 1 + lamb times the learning rate and as much less decay."""
-    found: list[str] = []
-    kinds = ({"filter": "ema", "alpha": 1 - 1 / memory}, {"filter": "ma", "window_size": 2 * memory - 1})
+KINDS = "ema", "ma"
+
+
+def against_surrogate(addition: Addition, kind: str, batch: int, memory: int, lamb: float, decay: float) -> Verdict:
+    """A filter against 1 + lamb times the learning rate and as much less decay. An MA has the same mean delay."""
     rows = addition.runs.filter((pl.col("stage") == "surrogate") & (pl.col("batch_size") == batch))
-    for decay in DECAYS:
-        for lamb in LAMBS:
-            other = select(rows, lr=0.01 * (1 + lamb), weight_decay=decay / (1 + lamb), filter=None)
-            for kind in kinds:
-                mine = select(rows, lr=0.01, weight_decay=decay, lamb=lamb, **kind)
-                found.append(verdict([steps_of(mine)], [steps_of(other)]).word)
-    return found
+    size = {"alpha": 1 - 1 / memory} if kind == "ema" else {"window_size": 2 * memory - 1}
+    mine = select(rows, lr=0.01, weight_decay=decay, lamb=lamb, filter=kind, **size)
+    other = select(rows, lr=0.01 * (1 + lamb), weight_decay=decay / (1 + lamb), filter=None)
+    return verdict([steps_of(mine)], [steps_of(other)])
+
+
+def surrogate_words(addition: Addition, batch: int, memory: int) -> list[str]:
+    """The verdicts on all filters of one memory."""
+    cases = itertools.product(KINDS, LAMBS, DECAYS)
+    return [against_surrogate(addition, kind, batch, memory, lamb, decay).word for kind, lamb, decay in cases]
 
 
 def surrogate_rows(addition: Addition) -> list[dict[str, str]]:

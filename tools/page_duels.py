@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
-from page_tables import Columns, number
+from page_tables import Columns
 
 from grokfast.lab import stats
 from grokfast.lab.runs.archive import read_csv, read_parquet
-from grokfast.lab.stats import Crossing, Spread, Steps, Verdict, first_crossing, spread_of, steps_to, verdict
+from grokfast.lab.search.space import Range, edge_of
+from grokfast.lab.stats import Crossing, Spread, Steps, Verdict, spread_of, steps_to, verdict
 
 TASKS = {  # in the order of the pages
     "modmul": "modular multiplication",
@@ -43,6 +44,7 @@ NAMES = {
 }
 FILTERS = ("adamw+ema", "adamw+ma", "adamw+average")
 OTHERS = ("nadam", "ademamix", "muon")
+TRIALS, RATE = 30, Range("lr", 1e-3, 0.3, "log")  # of each tuning of the small task (docs/plan.md, D)
 LINES = ("README's line", "MA (50, 2)", "larger learning rate")  # of tools/tuned_line.py
 
 
@@ -62,6 +64,10 @@ class Fighter(NamedTuple):
             for rows in self.runs
         ]
 
+    def at_edge(self, name: str) -> int:
+        """In how many tunings the best value of a setting was near the end of its range."""
+        return sum(name in about["edges"] for about in self.about)
+
     @property
     def spread(self) -> Spread:
         return spread_of([steps for rows in self.numbers() for steps in rows])
@@ -74,6 +80,7 @@ class Duel(NamedTuple):
     task: str
     regime: str
     objective: str
+    trials: int  # of each tuning
     fighters: list[Fighter]
 
     @property
@@ -122,7 +129,8 @@ def load_duels(folder: Path) -> list[Duel]:
         mine = [row for row in about if row["duel"] == name]
         keys = dict.fromkeys((row["arm"], row["settings_of"]) for row in mine)
         fighters = [make_fighter(key, mine, [row for row in runs if row["duel"] == name]) for key in keys]
-        found.append(Duel(name, mine[0]["task"], mine[0]["regime"], mine[0]["objective"], fighters))
+        about_all = (mine[0][key] for key in ("task", "regime", "objective", "trials"))
+        found.append(Duel(name, *about_all, fighters))
     if (folder / "addition_runs.parquet").exists():
         found += small_duels(read_parquet(folder / "addition_runs.parquet"))
     return sorted(found, key=lambda duel: (list(TASKS).index(duel.task), list(REGIMES).index(duel.regime)))
@@ -146,9 +154,12 @@ def small_duels(runs: pl.DataFrame) -> list[Duel]:
                 row["role"], (row["arm"], "adamw")
             )
             sides.setdefault(side, {}).setdefault(row["replicate"], []).append(small_row(row))
-        fighters = [Fighter(*side, [{}] * len(tunings), list(tunings.values())) for side, tunings in sides.items()]
+        fighters = [
+            Fighter(*side, [{"edges": rows[0]["edges"]} for rows in tunings.values()], list(tunings.values()))
+            for side, tunings in sides.items()
+        ]
         if fighters:
-            found.append(Duel(f"addition-{regime}", "addition", regime, "held", fighters))
+            found.append(Duel(f"addition-{regime}", "addition", regime, "held", TRIALS, fighters))
     return found
 
 
@@ -156,7 +167,9 @@ def small_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """A run of the small task as a row of duels.csv."""
     held = steps_to(Crossing(row["held_after"], row["held"]), diverged=row["diverged"])
     first = row["held_after"] if row["first"] is None else row["first"]
-    return {"steps": held.value, "reached": held.exact, "first": first, "first_exact": row["first"] is not None}
+    edges = {RATE.name: end} if (end := edge_of(RATE, row["lr"])) else {}
+    numbers = {"steps": held.value, "reached": held.exact, "first": first, "first_exact": row["first"] is not None}
+    return {**numbers, "edges": edges}
 
 
 # Tables -------------------------------------------------------------------------------------------------------------
@@ -185,7 +198,7 @@ def rows_of(
         found = {arm: judged for arm in arms if (judged := judge(duel, arm)) is not None}
         if not found:
             continue
-        row = {"task": duel.title, "tunings": str(duel.tunings)}
+        row = {"task": duel.title, "tunings": f"{duel.tunings} x {duel.trials} trials"}
         if by is not None:
             row["AdamW"] = median_text(next(iter(found.values())).reference, duel)
         for arm, judged in found.items():
@@ -205,38 +218,6 @@ def median_text(found: Spread, duel: Duel) -> str:
 def verdict_text(found: Verdict) -> str:
     word = f"**{found.word}**" if found.decided else found.word
     return f"{word} ({stats.interval_text(found)})"
-
-
-# Steps to the baseline's result ---------------------------------------------------------------------------------------
-
-
-def sooner_rows(duels: Iterable[Duel], arms: Sequence[str], folder: Path) -> list[Columns]:
-    """Ordinary training: the steps until a run has the final loss that all runs of the tuned AdamW reach."""
-    curves = {
-        (row["duel"], row["run"]): row for row in read_parquet(folder / "duel_curves.parquet").iter_rows(named=True)
-    }
-    rows: list[Columns] = []
-    for duel in duels:
-        target = stats.baseline_level([loss.value for tuning in duel.reference.numbers() for loss in tuning])
-        row = {"task": duel.title, "loss": number(round(target, 4))}
-        for arm in arms:
-            if (fighter := duel.find(arm)) is not None:
-                mine, theirs = (steps_to_loss(each, target, duel.name, curves) for each in (fighter, duel.reference))
-                found = verdict(mine, theirs)
-                row["AdamW"] = str(found.reference.median)
-                row[NAMES[arm]] = f"{found.challenger.median}, {verdict_text(found)}"
-        rows.append(row)
-    return rows
-
-
-def steps_to_loss(
-    fighter: Fighter, target: float, duel: str, curves: Mapping[tuple[str, str], Any]
-) -> list[list[Steps]]:
-    found: list[list[Steps]] = []
-    for rows in fighter.runs:
-        mine = [curves[duel, row["run"]] for row in rows]
-        found.append([steps_to(first_crossing(c["steps"], [v <= target for v in c["value"]])) for c in mine])
-    return found
 
 
 # Duels that were tuned once -------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from grokfast.lab import paper
 from grokfast.lab.report.rows import headline_text, headlines_of, watched_runs, whole_runs
 from grokfast.lab.runs.directory import Run
-from grokfast.lab.runs.metrics import best, reaches
+from grokfast.lab.runs.metrics import Kind, best, reaches
 from grokfast.lab.settings import experiment_of
 from grokfast.lab.stats import Spread, interval_text, median_interval, spread_of, verdict
 from grokfast.lab.tables import Arm, arms, enumerate_words, mean_text, samples_of, seconds_of, steps_of
@@ -156,6 +156,19 @@ def held_row(arm: Arm) -> Columns:
         "held": str(held),
         "first reached": str(arm.steps("first")),
     }
+
+
+def judged_row(challenger: Arm, reference: Arm) -> Columns:
+    """The verdicts on two arms: by the steps until the target is held, and until it is first reached."""
+    return {
+        name: judged_text(challenger, reference, kind) for name, kind in (("held", "held"), ("first reached", "first"))
+    }
+
+
+def judged_text(challenger: Arm, reference: Arm, kind: Kind) -> str:
+    sides = ([[steps_of(run, kind) for run in arm.runs]] for arm in (challenger, reference))
+    found = verdict(*sides)
+    return f"{found.word} ({interval_text(found)})"
 
 
 def ablation_rows(found: Sequence[Arm]) -> list[Columns]:
@@ -342,10 +355,10 @@ def held_cell(held: Spread) -> str:
 
 def four_row(operation: str, found: Mapping[str, Arm]) -> Columns:
     """One operation: what each of the three settings takes until it holds the target, and the verdicts on EMA."""
-    steps = {name: [[steps_of(run, "held") for run in arm.runs]] for name, arm in found.items()}
-    verdicts = {f"EMA against {name}": verdict(steps["EMA"], steps[name]) for name in list(steps)[1:]}
     cells = {name: held_cell(arm.steps("held")) for name, arm in found.items()}
-    return {"operation": operation, **cells, **{n: f"{v.word} ({interval_text(v)})" for n, v in verdicts.items()}}
+    others = list(found)[1:]
+    verdicts = {f"EMA against {name}": judged_text(found["EMA"], found[name], "held") for name in others}
+    return {"operation": operation, **cells, **verdicts}
 
 
 def missing_text(entry: Entry) -> str:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import modular_hypotheses
 import page_duels
 import page_tables as tables
 from jinja2 import nodes
@@ -223,10 +224,10 @@ class Evidence:
         """AdamW without a filter, as tuned for the leaderboard."""
         return self.arm("modmul", **tables.FOUR["tuned AdamW"])
 
-    def picture(self, name: str) -> str:
-        """A picture by name; it is drawn when the page is written."""
+    def picture(self, name: str, words: str | None = None) -> str:
+        """A picture by name; it is drawn when the page is written. `words` are for those who cannot see it."""
         self.drawn.add(name)
-        return f"![{name}](figures/{name}.svg)"
+        return f"![{words or name}](figures/{name}.svg)"
 
     @functools.cached_property
     def _addition(self) -> Addition:
@@ -293,6 +294,18 @@ class Evidence:
         rows = [tables.held_row(arm) for arm in chosen]
         return markdown(rows if len(operations) > 1 else [{**row, "operation": ""} for row in rows])
 
+    def hypothesis_table(self) -> str:
+        """The verdicts that were chosen before the runs of docs/plan.md, A."""
+        rows: list[tables.Columns] = []
+        for hypothesis, *cells in modular_hypotheses.VERDICTS:
+            keys = [experiment_of(modular_hypotheses.settings_of(cell, 0)) for cell in cells]
+            if all(key in self._held for key in keys):
+                pair = [self._held[key] for key in keys]
+                names = [modular_hypotheses.label(cell) for cell in cells]
+                about = {"hypothesis": hypothesis, "operation": cells[0][0]}
+                rows.append({**about, **dict(zip(("arm", "against"), names, strict=True)), **tables.judged_row(*pair)})
+        return markdown(rows)
+
     def experiments(self, *names: str) -> list[paper.Experiment]:
         return [experiment for name in names for experiment in paper.find_experiments([name])]
 
@@ -303,6 +316,11 @@ class Evidence:
 
     def cost_table(self) -> str:
         return markdown([tables.cost_row(arm, self.arms[arm.key]) for arm in self._costs])
+
+    def slowdown(self, kind: str) -> str:
+        """How much longer a step of modular multiplication takes with a filter."""
+        paces = {a.settings["filter"]: a.runs[0].rows[-1].seconds / a.runs[0].rows[-1].step for a in self._costs[:3]}
+        return f"{paces[kind] / paces[None] - 1:.0%}"
 
     def machine(self, name: str) -> str:
         """What the runs that measure costs were run on."""
@@ -342,6 +360,13 @@ class Evidence:
             raise ClaimError(f"results/ has no control of {arm} in the duel {name}")
         return found
 
+    def at_edge(self, name: str, arm: str, setting: str) -> int:
+        """In how many tunings of an arm the best value of a setting was near the end of its range."""
+        (found,) = [duel.find(arm) for duel in self._duels if duel.name == name]
+        if found is None:
+            raise ClaimError(f"results/ has no {arm} in the duel {name}")
+        return found.at_edge(setting)
+
     def words(self, arm: str, settings_of: str | None = None, objective: str = "held") -> list[str]:
         """The words on an arm in all replicated duels that have it."""
         found = [duel.judge(arm, settings_of) for duel in self.replicated(objective)]
@@ -360,10 +385,6 @@ class Evidence:
 
     def line_table(self, objective: str = "held") -> str:
         return markdown(page_duels.line_rows(self.replicated(objective)))
-
-    def sooner_table(self) -> str:
-        arms = (*page_duels.FILTERS, *page_duels.OTHERS)
-        return markdown(page_duels.sooner_rows(self.replicated("loss"), arms, self.folder))
 
     def once_table(self) -> str:
         return markdown(page_duels.once_rows([duel for duel in self._duels if duel.tunings == 1]))

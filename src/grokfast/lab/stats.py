@@ -317,28 +317,33 @@ def critical_place(m: int, n: int) -> int:
 
 
 def baseline_level(finals: Sequence[float]) -> float:
-    """The level for "time to the tuned baseline's result": what all runs of the baseline reach. Smaller is better.
+    """The level for "time to the tuned baseline's result": what three quarters of its runs reach. Smaller is better.
 
     Without a level of its own, a task is judged twice: by the final value at a fixed budget, `verdict(..., of="loss")`,
-    and by the steps that each arm takes to this level. Not the median: half of the baseline's own runs miss that.
+    and by the steps that each arm takes to this level. Half of the baseline's own runs would miss the median, and one
+    bad run would decide the maximum.
     """
-    known = [value for value in finals if not math.isnan(value)]
-    if not known:
+    if not finals:
         raise ValueError("finals must hold a number, got none")
-    return max(known)
+    ordered = sorted(math.inf if math.isnan(value) else value for value in finals)
+    return ordered[math.ceil(0.75 * len(ordered)) - 1]
 
 
 # In words -----------------------------------------------------------------------------------------------------------
 
 
-def sentence(found: Verdict, challenger: str, reference: str, control: Verdict | None = None) -> str:
+def sentence(
+    found: Verdict, challenger: str, reference: str, control: Verdict | None = None, *, measure: str = "loss"
+) -> str:
     """A verdict in English. `control`, the challenger against the reference at its settings, says why.
+
+    `measure` names the final values, if these are compared.
 
     >>> slow, fast = ([[Steps(n + 5 * seed) for seed in range(6)]] for n in (200, 150))
     >>> sentence(verdict(fast, slow), "ema", "adamw")
     'ema is faster than adamw: 162 against 212 steps (21% to 41% faster).'
     """
-    why = "" if control is None else " " + _why(control)
+    why = "" if control is None else " " + _why(control, measure)
     runs = f"{found.seeds} {'seed' if found.seeds == 1 else 'seeds'}"
     if found.seeds == 0:
         return f"Undecided: {reference if not found.reference.count else challenger} has no complete run."
@@ -354,13 +359,13 @@ def sentence(found: Verdict, challenger: str, reference: str, control: Verdict |
     else:
         kind = "No difference that matters" if found.word == "no difference" else "No clear difference"
         head = f"{kind} between {challenger} and {reference}"
-    return f"{head}: {_numbers(found)} ({interval_text(found)}){_failures(found, challenger, reference)}.{why}"
+    return f"{head}: {_numbers(found, measure)} ({interval_text(found)}){_failures(found, challenger, reference)}.{why}"
 
 
-def _numbers(found: Verdict) -> str:
+def _numbers(found: Verdict, measure: str) -> str:
     pair = found.challenger.median, found.reference.median
     if found.of == "loss":
-        return f"loss {_loss(pair[0])} against {_loss(pair[1])}"
+        return f"{measure} {_loss(pair[0])} against {_loss(pair[1])}"
     return f"{_plain(pair[0])} against {_plain(pair[1])} {found.of}"
 
 
@@ -380,7 +385,7 @@ def _failures(found: Verdict, challenger: str, reference: str) -> str:
 
 
 def interval_text(found: Verdict) -> str:
-    """The interval in words."""
+    """The interval of a verdict in words, such as `6% slower to 15% faster`."""
     return range_text(found.low, found.high, found.of)
 
 
@@ -420,12 +425,12 @@ def _times(ratio: float, more: str, less: str) -> str:
         return f"{size:.2g} times as {'fast' if ratio >= 1 else 'slow'}"
     percent = 100 * (size - 1)
     digits = 1 if percent < 10 and more == "lower" else 0
-    return "equal" if float(f"{percent:.{digits}f}") == 0 else f"{percent:.{digits}f}% {word}"
+    return f"{percent:.{digits}f}% {word}"
 
 
-def _why(control: Verdict) -> str:
+def _why(control: Verdict, measure: str) -> str:
     """Whether the addition makes the difference, by the reference at the challenger's settings."""
-    without = f"{_numbers(control)} ({interval_text(control)})"
+    without = f"{_numbers(control, measure)} ({interval_text(control)})"
     if control.word in ("faster", "lower"):
         return f"The addition helps: against the same settings without it, {without}."
     if control.word in ("slower", "higher"):

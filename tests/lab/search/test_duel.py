@@ -15,7 +15,16 @@ from tiny import SIZES
 from grokfast.lab import Run
 from grokfast.lab.search.contest import Contest, Duel
 from grokfast.lab.search.duel import budget_lines, make_duel
-from grokfast.lab.search.outcome import FILE, TABLES, Outcome, load_outcome, more_units, outcome_of, write_outcome
+from grokfast.lab.search.outcome import (
+    FILE,
+    SHOWN,
+    TABLES,
+    Outcome,
+    load_outcome,
+    more_units,
+    outcome_of,
+    write_outcome,
+)
 from grokfast.lab.search.progress import carry_out
 from grokfast.lab.search.search import Journal
 from grokfast.lab.search.space import REGIMES, Range
@@ -201,6 +210,26 @@ def test_without_a_level_the_value_at_the_budget_and_the_time_to_the_references_
     (steps,) = {row["by"] for row in outcome.verdicts if row["by"].startswith("steps to ")}
     assert words_of(outcome, steps)["adamw+ema", None, "adamw", None] in ("faster", "undecided", "no difference")
     assert all(row["steps"] is None or row["steps"] >= 0 for row in outcome.runs)
+    assert outcome.comparisons()[0][3:] == [
+        SHOWN.get(objective, objective),
+        "seconds",
+        "steps to the reference's result",
+    ]
+    shown = outcome.sentences[0].partition(": ")[2]
+    assert shown.startswith("error " if objective == "accuracy" else "loss ")  # of accuracies, errors are compared
+    assert f"to {steps.removeprefix('steps to ')}" in str(outcome)
+
+
+def test_all_verdicts_are_in_the_table_and_in_print(helped: Outcome) -> None:
+    head, *lines = helped.comparisons()
+    assert head[:5] == ["arm", "compared with", "settings", "held", "first"]
+    assert [line[:3] for line in lines] == [
+        ["adamw+ema", "adamw", settings] for settings in ("as tuned", "those of adamw+ema", "those of adamw")
+    ]
+    words = words_of(helped)
+    assert lines[0][3].startswith(f"{words['adamw+ema', None, 'adamw', None]} (")
+    assert helped.answer == f"adamw+ema against adamw: {lines[0][3]}"
+    assert f"adamw+ema against adamw, settings those of adamw: held {lines[2][3]}" in str(helped)
 
 
 # Order, kills, files --------------------------------------------------------------------------------------------------

@@ -94,12 +94,13 @@ def show_outcome(outcome: Outcome, folder: Path, args: argparse.Namespace) -> in
 
 
 def more_command(outcome: Outcome, args: argparse.Namespace) -> str | None:
-    """The command that adds as many tunings, or seeds, as would probably decide the undecided verdicts."""
-    wanted: list[Any] = [row["more"] for row in outcome.verdicts if row["by"] == outcome.duel["objective"]]
-    if not any(wanted):
+    """The command that adds as many tunings, or seeds, as would probably decide all undecided verdicts, if any does."""
+    rows = [row for row in outcome.verdicts if row["by"] == outcome.duel["objective"]]
+    wanted: list[Any] = [row["more"] for row in rows if row["word"] == "undecided"]
+    if not wanted or None in wanted:
         return None
     name = "tunings" if outcome.duel["tunings"] > 1 else "seeds"
-    count, more = outcome.duel[name], max(filter(None, wanted))
+    count, more = outcome.duel[name], max(wanted)
     words = [word for i, word in enumerate(args.words) if f"--{name}" not in args.words[max(0, i - 1) : i + 1]]
     command = shlex.join(["grokfast", *words, f"--{name}", str(count + more)])
     note = "the interval will be too narrow, because you have looked already"

@@ -30,17 +30,19 @@ def run(args: argparse.Namespace) -> int:
 
     if args.format is not None and args.figures is None:
         raise ValueError(f"--format needs --figures, got {args.format} without it")
-    folders = [Path(name) for name in args.names if (Path(name) / FILE).is_file()]
+    names = list(dict.fromkeys(args.names))
+    folders = [Path(name) for name in names if (Path(name) / FILE).is_file()]
     duels = [load_outcome(folder) for folder in folders]
-    args.names = [name for name in args.names if Path(name) not in folders]  # a duel is shown as a whole
+    args.names = [name for name in names if Path(name) not in folders]  # a duel is shown as a whole
+    if folders and (args.level is not None or args.figures is not None):
+        flag = "--figures" if args.level is None else "--level"
+        raise ValueError(f"{flag} is for runs, got the duel {folders[0]}: give its directories of runs instead")
     runs, lost = showable_runs(chosen_runs(args) if args.names or not duels else [])
     for line in lost:
         complain(line)
     if not runs and not duels:
         raise ValueError("none of these runs can be read")
     if args.figures is not None:
-        if not runs:
-            raise ValueError(f"--figures draws runs, got {folders[0]} alone: give {folders[0] / 'runs'} too")
         for path in write_figures(runs, args.figures, args.format or "png", level=args.level):
             print(f"written: {path}")
     else:

@@ -43,7 +43,9 @@ def write_report(
     if not tasks and not duels:
         raise ValueError("a report needs at least one run that can be read, or a duel, got none")
     count = sum(map(len, tasks.values()))
-    title = duels[0].title if duels else "1 run" if count == 1 else f"{count} runs"
+    title = "1 run" if count == 1 else f"{count} runs"
+    if duels:
+        title = duels[0].title if len(duels) == 1 else f"{len(duels)} duels"
     text = page("report.html.j2", f"Grokfast: {title}", report_values(tasks, unreadable, duels))
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(out, text.encode())

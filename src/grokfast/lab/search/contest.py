@@ -22,7 +22,7 @@ from grokfast.lab.settings import Settings
 
 BLOCK, FRESH = 1000, 100  # seeds of one tuning, and where its fresh ones begin
 
-_Which = tuple[str, str | None]  # an arm, and the arm whose settings it uses if they are not its own
+Which = tuple[str, str | None]  # an arm, and the arm whose settings it uses if they are not its own
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Duel:
         names = list(self.arms)
         return [(name, other) for name in names if (other := reference_of(name, names)) is not None]
 
-    def sides(self) -> list[_Which]:
+    def sides(self) -> list[Which]:
         """All that is trained on fresh seeds: the tuned arms, then the controls."""
         added = [(name, other) for name, other in self.pairs() if name.startswith(f"{other}+")]
         controls = [side for name, other in added for side in ((other, name), (name, other))]
@@ -105,9 +105,9 @@ class Contest:
     ) -> None:
         self.duel, self._job_of, self._complete, self._journal = duel, job_of, complete, journal
         self.searches: dict[tuple[str, int], Search] = {}
-        self.settings: dict[tuple[_Which, int], dict[str, Any]] = {}
-        self.runs: dict[tuple[_Which, int, int], Run | str] = {}
-        self._jobs: dict[tuple[_Which, int, int], Job] = {}
+        self.settings: dict[tuple[Which, int], dict[str, Any]] = {}
+        self.runs: dict[tuple[Which, int, int], Run | str] = {}
+        self._jobs: dict[tuple[Which, int, int], Job] = {}
 
     def advance(self, ask: Ask) -> bool:
         """Ask for all runs that are known to be needed; True once none is missing. The first tunings come first."""
@@ -141,7 +141,7 @@ class Contest:
         self.settings[(name, None), k] = {**given, **search.best().setting}
         return True
 
-    def _judge(self, side: _Which, k: int, seed: int, ask: Ask) -> bool:
+    def _judge(self, side: Which, k: int, seed: int, ask: Ask) -> bool:
         place = side, k, seed
         if place not in self._jobs:
             self._jobs[place] = self._job_of(side[0], "runs", self.settings[side, k], seed, None)
@@ -149,7 +149,7 @@ class Contest:
             self.runs[place] = run
         return place in self.runs
 
-    def _cross(self, side: _Which, k: int) -> bool:
+    def _cross(self, side: Which, k: int) -> bool:
         """The settings of a control, if both arms are tuned: its own, with what the other arm has otherwise."""
         arm, other = side
         if other is None or any(((name, None), k) not in self.settings for name in side if name):

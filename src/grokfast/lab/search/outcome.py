@@ -18,7 +18,7 @@ from grokfast.lab.runs.archive import read_csv, seal, write_csv
 from grokfast.lab.runs.directory import Run, RunError
 from grokfast.lab.runs.files import read_json, write_json
 from grokfast.lab.runs.metrics import finite
-from grokfast.lab.search.contest import Contest, Duel
+from grokfast.lab.search.contest import Contest, Duel, Which
 from grokfast.lab.search.objective import LEVEL, number_of
 from grokfast.lab.search.search import Search
 from grokfast.lab.search.space import REGIMES, edge_of
@@ -31,7 +31,6 @@ VERSION = 1  # of the outcome
 POWER = 1.43  # (1.96 + 0.84) / 1.96: how much narrower an interval must be to decide four times out of five
 MOST = 100  # more tunings than that are no advice
 STEADY = 1.25  # seconds are not judged if the time of a step varies by more within an arm
-_Which = tuple[str, str | None]  # an arm, and the arm whose settings it uses if they are not its own
 HEADINGS = {
     "held": "Steps until the validation measure reaches {level} and holds it",
     "first": "Steps until the validation measure reaches {level}",
@@ -39,6 +38,13 @@ HEADINGS = {
     "best_loss": "Lowest validation loss",
     "accuracy": "Validation error at the end",
 }
+SHOWN = {"accuracy": "error", "best_loss": "lowest loss"}  # what is compared has another name than the objective
+RESULT = "steps to "  # and the level that the reference ends at
+
+
+def quantity_of(by: str) -> stats._Quantity:
+    """What a measure counts, which decides the words and the margin of a verdict."""
+    return "seconds" if by == "seconds" else "steps" if by in LEVEL or by.startswith(RESULT) else "loss"
 
 
 def title_of(arm: str, settings_of: str | None) -> str:
@@ -106,16 +112,20 @@ class Outcome(NamedTuple):
     def comparisons(self) -> list[list[str]]:
         """The headings and a line for each pair that is compared: the verdict and its interval by each measure."""
         measures = [by for by in measures_of(self.duel["objective"]) if any(row["by"] == by for row in self.verdicts)]
-        others = any(row["by"] not in measures for row in self.verdicts)
-        lines = [["arm", "compared with", "settings", *measures, *(["steps to its result"] if others else [])]]
+        others = ["steps to the reference's result"] * any(row["by"] not in measures for row in self.verdicts)
+        columns = [*(SHOWN.get(by, by) for by in measures), *others]
         pairs: dict[tuple[str, ...], dict[str, str]] = {}
         for row in self.verdicts:
             of = row["settings_of"] or row["reference_settings_of"]
             pair = row["arm"], row["reference"], "as tuned" if of is None else f"those of {of}"
-            column = row["by"] if row["by"] in measures else lines[0][-1]
-            pairs.setdefault(pair, {})[column] = f"{row['word']} ({interval_of(row)})"
+            by: str = row["by"]
+            column, level = SHOWN.get(by, by), ""
+            if by not in measures:
+                column, level = columns[-1], f", to {by.removeprefix(RESULT)}"
+            pairs.setdefault(pair, {})[column] = f"{row['word']} ({interval_of(row)}){level}"
         tuned_first = sorted(pairs, key=lambda pair: (list(self.duel["arms"]).index(pair[0]), pair[2] != "as tuned"))
-        return [*lines, *([*pair, *(pairs[pair].get(by, "") for by in lines[0][3:])] for pair in tuned_first)]
+        lines = ([*pair, *(pairs[pair].get(column, "") for column in columns)] for pair in tuned_first)
+        return [["arm", "compared with", "settings", *columns], *lines]
 
     @property
     def arms(self) -> list[_Side]:
@@ -129,10 +139,10 @@ class Outcome(NamedTuple):
             found.append(_Side(title_of(*name), first["setting"], first["command"], *numbers))
         return found
 
-    def _names(self) -> list[_Which]:
+    def _names(self) -> list[Which]:
         return list(dict.fromkeys((row["arm"], row["settings_of"]) for row in self.runs))
 
-    def _runs_of(self, name: _Which) -> list[dict[str, Any]]:
+    def _runs_of(self, name: Which) -> list[dict[str, Any]]:
         return [row for row in self.runs if (row["arm"], row["settings_of"]) == name and row["error"] is None]
 
     @property
@@ -156,7 +166,7 @@ class Outcome(NamedTuple):
     def table(self) -> list[list[str]]:
         """The headings and a line for each arm and control: medians over all tunings and seeds."""
         measures = measures_of(self.duel["objective"])
-        lines = [["arm", *measures, "reached"]]
+        lines = [["arm", *(SHOWN.get(by, by) for by in measures), "reached"]]
         for name in self._names():
             rows = self._runs_of(name)
             spreads = [spread_text(stats.spread_of([steps_from(row, by) for row in rows])) for by in measures]
@@ -166,13 +176,17 @@ class Outcome(NamedTuple):
     def __str__(self) -> str:
         head, *rows = self.table()
         lines = [f"{row[0]}: " + ", ".join(f"{n} {v}" for n, v in zip(head[1:], row[1:], strict=True)) for row in rows]
+        head, *rows = self.comparisons()
+        for arm, other, settings, *words in rows:
+            known = [f"{name} {word}" for name, word in zip(head[3:], words, strict=True) if word]
+            lines.append(f"{arm} against {other}, settings {settings}: {', '.join(known)}")
         return "\n".join([*lines, *self.sentences, *self.edges()])
 
 
 def interval_of(row: Mapping[str, Any]) -> str:
     """The interval of a row of the verdicts, in words."""
     low, high = (math.inf if end is None else end for end in (row["low"], row["high"]))
-    return stats.range_text(low, high, "loss" if row["by"] in HEADINGS and row["by"] not in LEVEL else "steps")
+    return stats.range_text(low, high, quantity_of(row["by"]))
 
 
 def spread_text(spread: stats.Spread) -> str:
@@ -247,7 +261,7 @@ def trial_rows(name: str, k: int, search: Search) -> Iterable[dict[str, Any]]:
             }
 
 
-def fresh_row(side: _Which, k: int, seed: int, run: Run | str, measures: Sequence[str]) -> dict[str, Any]:
+def fresh_row(side: Which, k: int, seed: int, run: Run | str, measures: Sequence[str]) -> dict[str, Any]:
     row: dict[str, Any] = {"arm": side[0], "settings_of": side[1], "tuning": k, "seed": seed}
     numbers = {name: judged_number(run, name) if isinstance(run, Run) else Steps(math.inf, False) for name in measures}
     for name, found in numbers.items():
@@ -270,18 +284,19 @@ def verdict_rows(duel: Duel, contest: Contest) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     names = ("arm", "settings_of", "reference", "reference_settings_of")
     for arm, reference in duel.pairs():
-        as_tuned: tuple[_Which, _Which] = ((arm, None), (reference, None))
-        first: tuple[_Which, _Which] = ((arm, None), (reference, arm))
-        second: tuple[_Which, _Which] = ((arm, reference), (reference, None))
+        as_tuned: tuple[Which, Which] = ((arm, None), (reference, None))
+        first: tuple[Which, Which] = ((arm, None), (reference, arm))
+        second: tuple[Which, Which] = ((arm, reference), (reference, None))
         beside = [first, as_tuned, second] if arm.startswith(f"{reference}+") else [as_tuned]
         controls: dict[str, stats.Verdict] = {}
         for pair in beside:
-            for by, of, numbers in compared(duel, contest, *pair):
-                verdict = stats.verdict(*numbers, of=of)
+            for by, numbers in compared(duel, contest, *pair):
+                verdict = stats.verdict(*numbers, of=quantity_of(by))
                 if pair == first:
                     controls[by] = verdict
                 why = controls.get(by) if pair == as_tuned else None
-                text = stats.sentence(verdict, title_of(*pair[0]), title_of(*pair[1]), why)
+                titles = title_of(*pair[0]), title_of(*pair[1])
+                text = stats.sentence(verdict, *titles, why, measure=SHOWN.get(by, by.replace("_", " ")))
                 ends = {name: finite(getattr(verdict, name)) for name in ("ratio", "low", "high")}
                 counts = {"seeds": verdict.seeds, "tunings": verdict.tunings, "more": more_units(verdict)}
                 sides = dict(zip(names, (*pair[0], *pair[1]), strict=True))
@@ -290,7 +305,7 @@ def verdict_rows(duel: Duel, contest: Contest) -> list[dict[str, Any]]:
 
 
 def more_units(verdict: stats.Verdict) -> int | None:
-    """How many more tunings, or seeds of one tuning, would probably decide; None if it is decided or MOST do not help.
+    """How many more tunings, or seeds of one tuning, would probably decide; None if it is decided, or above MOST.
 
     A rough guess: intervals shrink with the root of the number of tunings.
     """
@@ -306,9 +321,7 @@ def more_units(verdict: stats.Verdict) -> int | None:
     return more if more <= MOST else None
 
 
-def compared(
-    duel: Duel, contest: Contest, challenger: _Which, reference: _Which
-) -> Iterable[tuple[str, stats._Quantity, list[Any]]]:
+def compared(duel: Duel, contest: Contest, challenger: Which, reference: Which) -> Iterable[tuple[str, list[Any]]]:
     """The measures by which two sides are compared, each with the numbers of both: a list for each tuning."""
     sides = [
         [
@@ -323,13 +336,12 @@ def compared(
 
     for by in measures_of(duel.objective):
         if by != "seconds" or is_steady(sides):
-            of = by if by == "seconds" else "steps" if by in LEVEL else "loss"
-            yield by, of, numbers(lambda run, by=by: judged_number(run, by))
+            yield by, numbers(lambda run, by=by: judged_number(run, by))
     if duel.objective in ("loss", "accuracy"):  # steps until the challenger reaches the final result of the reference
         finals = [number_of(run, duel.objective).value for runs in sides[1] for run in runs]
         level = abs(stats.baseline_level(finals))
         if 0 < level < math.inf:
-            yield f"steps to {level:.4g}", "steps", numbers(lambda run: number_of(run.judged_at(level), "first"))
+            yield f"{RESULT}{level:.4g}", numbers(lambda run: number_of(run.judged_at(level), "first"))
 
 
 def judged_number(run: Run, measure: str) -> Steps:
