@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 import torch
 
@@ -93,6 +94,29 @@ def test_the_cells_of_the_plan() -> None:
     assert len({str(sorted(cell.items())) for cell in cells}) == len(cells)
     surrogates = list(addition_experiments.surrogate_cells())
     assert len(surrogates) == 3 * 2 * (1 + 4 * (1 + 2 * 4))
+
+
+def test_only_whole_stages_become_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = addition_experiments
+    monkeypatch.setattr(tool, "REGIMES", {"tuned": {}})
+    for name, value in {"K": 2, "TRIALS": 2, "FRESH": 1, "BUDGET": 20}.items():
+        monkeypatch.setattr(tool, name, value)
+    tool.run_duels("others", tmp_path)
+    kept, file = tmp_path / "kept", tmp_path / "others.jsonl"
+    kept.mkdir()
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[:-1]))
+    with pytest.raises(SystemExit, match="others is not complete in"):
+        tool.write_tables(tmp_path, kept)
+    assert not list(kept.iterdir())
+    file.write_text("".join(lines))
+    tool.write_tables(tmp_path, kept)
+    runs = pl.read_parquet(kept / "addition_runs.parquet")
+    assert runs.height == len(lines) - 2 == 2 * 3 * (2 + 1)  # tunings x arms x (trials + fresh seeds)
+    assert runs.group_by("optimizer").len()["len"].to_list() == [6, 6, 6]
+    assert pl.read_parquet(kept / "addition_curves.parquet").height == 6  # of fresh seeds
+    tool.write_tables(tmp_path, kept)
+    assert pl.read_parquet(kept / "addition_runs.parquet").equals(runs)
 
 
 def test_a_search_prefers_held_to_touched_to_near() -> None:

@@ -114,6 +114,21 @@ def test_a_duel_fits_a_phone(visit: Visit, page_path: Path) -> None:
     assert visit(page_path, width=390).evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+def test_a_duel_is_shown_without_its_runs(duel: Path, tmp_path: Path) -> None:
+    for name in (FILE, *TABLES, "SHA256SUMS"):
+        (tmp_path / name).write_bytes((duel / name).read_bytes())
+    assert main(["report", str(tmp_path), "-o", str(tmp_path / "p.html")]) == 0
+    assert "adamw+ema is faster than adamw: " in (tmp_path / "p.html").read_text()
+
+
+@pytest.mark.parametrize("flags", [["--level", "0.5"], ["--figures", "f"]])
+def test_a_flag_that_changes_nothing_of_a_duel_is_refused(
+    duel: Path, tmp_path: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(duel), *flags, "-o", str(tmp_path / "p.html")]) == 1
+    assert f"{flags[0]} is for runs, got the duel {duel}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("file", [FILE, *TABLES])
 def test_an_outcome_that_was_changed_is_refused_in_one_line(
     duel: Path, tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]
