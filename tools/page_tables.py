@@ -12,7 +12,7 @@ from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import Kind, best, reaches
 from grokfast.lab.settings import experiment_of
 from grokfast.lab.stats import Spread, interval_text, median_interval, spread_of, verdict
-from grokfast.lab.tables import Arm, arms, enumerate_words, mean_text, samples_of, seconds_of, steps_of
+from grokfast.lab.tables import Arm, arms, enumerate_words, mean_text, samples_of, steps_of
 from grokfast.lab.tables import filter_text as describe
 
 AFTER = 500  # steps after the first crossing: how often a run is still at the level
@@ -343,7 +343,6 @@ def entry_row(place: int, entry: Entry, held: Arm | None) -> Columns:
         **{operation: str(medians[operation]) for operation in OPERATIONS[1:]},
         "seeds": str(min(len(entry.arms[operation].runs) for operation in OPERATIONS)),
         "multiply, held": "" if held is None else held_cell(held.steps("held")),
-        "seconds": f"{spread_of([seconds_of(run) for run in runs]).median.value:.3g}",
         "samples": str(spread_of([samples_of(run) for run in runs]).median),
         "others": ", ".join(others),
     }

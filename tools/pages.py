@@ -411,6 +411,10 @@ class Evidence:
         """Settings that are meant as entries and lack seeds or operations."""
         return [entry for entry in self._entries if entry.begun and not entry.complete]
 
+    def entry_held(self, entry: tables.Entry) -> Arm:
+        """The runs of an entry on multiply that continue until they hold the target."""
+        return self._held[entry.arms["multiply"].key]
+
     def leaderboard_table(self) -> str:
         entries = self.complete_entries()
         held = [self._held.get(entry.arms["multiply"].key) for entry in entries]
