@@ -353,10 +353,10 @@ def held_cell(held: Spread) -> str:
 
 
 def four_row(operation: str, found: Mapping[str, Arm]) -> Columns:
-    """One operation: what each of the three settings takes until it holds the target, and the verdicts on EMA."""
-    cells = {name: held_cell(arm.steps("held")) for name, arm in found.items()}
+    """One operation: when each of the three settings first reaches the target, and the verdicts on EMA."""
+    cells = {name: str(arm.steps("first")) for name, arm in found.items()}
     others = list(found)[1:]
-    verdicts = {f"EMA against {name}": judged_text(found["EMA"], found[name], "held") for name in others}
+    verdicts = {f"EMA against {name}": judged_text(found["EMA"], found[name], "first") for name in others}
     return {"operation": operation, **cells, **verdicts}
 
 

@@ -394,8 +394,12 @@ class Evidence:
         return self._held[experiment_of(resolve("modmul", operation=operation, **tables.FOUR[setting]))]
 
     def four_words(self, setting: str) -> list[str]:
-        """The verdicts on EMA against another setting in each operation, by the steps until the target is held."""
-        return [verdict(*(self.of_four(o, name) for name in ("EMA", setting)), "held") for o in tables.OPERATIONS]
+        """The verdicts on EMA against another setting in each operation, by the steps to the first touch."""
+        return [verdict(*(self.of_four(o, name) for name in ("EMA", setting))) for o in tables.OPERATIONS]
+
+    def four_holding(self) -> int:
+        """How many of these runs hold the target."""
+        return sum(holding(self.of_four(o, name)) for o in tables.OPERATIONS for name in tables.FOUR)
 
     def four_table(self) -> str:
         return markdown(

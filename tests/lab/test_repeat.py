@@ -12,7 +12,7 @@ from grokfast.lab.runs.archive import write_tables
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
-import repeat  # noqa: E402
+import repeat
 
 
 def test_only_the_seed_and_what_is_typed_differ_from_the_kept_run(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_only_the_seed_and_what_is_typed_differ_from_the_kept_run(tmp_path: Path
     differ = {name for name in again if again[name] != run.settings[name]}
     assert differ - {"threads", "device"} == {"seed", "steps"}
     assert (again["seed"], again["steps"], again["threads"]) == (7, 40, 1)
-    with pytest.raises(SystemExit, match="KEY must be an experiment of .*, got nothing"):
+    with pytest.raises(SystemExit, match=r"KEY must be an experiment of .*, got nothing"):
         repeat.repeated("nothing", 7, {}, tmp_path)
 
 
