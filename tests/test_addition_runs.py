@@ -98,8 +98,8 @@ def test_the_cells_of_the_plan() -> None:
 
 def test_only_whole_stages_become_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool = addition_experiments
-    monkeypatch.setattr(tool, "REGIMES", {"tuned": {}})
-    for name, value in {"K": 2, "TRIALS": 2, "FRESH": 1, "BUDGET": 20}.items():
+    monkeypatch.setitem(tool.DUELS, "others", tool.DUELS["others"]._replace(together=[{"tuned": {}}], fresh=1))
+    for name, value in {"K": 2, "TRIALS": 2, "BUDGET": 20}.items():
         monkeypatch.setattr(tool, name, value)
     tool.run_duels("others", tmp_path)
     kept, file = tmp_path / "kept", tmp_path / "others.jsonl"
@@ -117,6 +117,22 @@ def test_only_whole_stages_become_tables(tmp_path: Path, monkeypatch: pytest.Mon
     assert pl.read_parquet(kept / "addition_curves.parquet").height == 6  # of fresh seeds
     tool.write_tables(tmp_path, kept)
     assert pl.read_parquet(kept / "addition_runs.parquet").equals(runs)
+
+
+def test_one_setting_is_judged_in_all_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = addition_experiments
+    for name, value in {"K": 1, "TRIALS": 2, "BUDGET": 20}.items():
+        monkeypatch.setattr(tool, name, value)
+    tool.run_duels("several", tmp_path)
+    fixed, of_versions = {**tool.SEVERAL, "several-unseen": {}}, ("p", "loss", "batch_size")
+    lines = [line for line in tool.read(tmp_path, "several") if line["role"] != "end"]
+    assert {line["regime"] for line in lines} == set(fixed)
+    assert {line["regime"] for line in lines if line["role"] == "trial"} == set(tool.SEVERAL)  # not the unseen one
+    for line in lines:
+        assert {name: line["values"][name] for name in of_versions if name in line["values"]} == fixed[line["regime"]]
+    fresh = [line for line in lines if (line["role"], line["arm"], line["seed"]) == ("fresh", "adamw", 40_000)]
+    settings = [{n: v for n, v in line["values"].items() if n not in of_versions} for line in fresh]
+    assert settings == settings[:1] * 5
 
 
 def test_a_search_prefers_held_to_touched_to_near() -> None:

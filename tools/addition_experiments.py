@@ -4,6 +4,7 @@
     python tools/addition_experiments.py surrogate  # plan C: a filter against a larger learning rate
     python tools/addition_experiments.py duels      # plan D: replicated duels
     python tools/addition_experiments.py others     # plan H: other optimizers, tuned like the AdamW of D
+    python tools/addition_experiments.py several    # plan M: one setting for several versions of the task
     python tools/addition_experiments.py tables     # a row per run, added to those in results/
 
 Lines are appended to FOLDER/STAGE.jsonl, one per run.
@@ -13,9 +14,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Sequence
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import addition_runs
 import torch
@@ -98,9 +100,9 @@ def run_one(values: Line, seed: int, *, steps: int, every: int) -> Line:
     }
 
 
-# Plan D and H -------------------------------------------------------------------------------------------------------
+# Plan D, H and M ----------------------------------------------------------------------------------------------------
 
-K, TRIALS, FRESH, BUDGET, EVERY = 20, 30, 5, 2000, 5
+K, TRIALS, BUDGET, EVERY = 20, 30, 2000, 5
 REGIMES: dict[str, Line] = {
     "tuned": {},
     "no-decay": {"weight_decay": 0.0},
@@ -115,7 +117,31 @@ ADDED: dict[str, tuple[str, ...]] = {
     "adamw+average": ("average",),
 }
 OTHERS: dict[str, tuple[str, ...]] = {"nadam": (), "ademamix": (), "muon": ()}
-DUELS = {"duels": ADDED, "others": OTHERS}  # by stage: the arms, and the settings that they add to AdamW's
+SEVERAL: dict[str, Line] = {
+    "several-17": {"p": 17},
+    "several-31": {"p": 31},
+    "several-entropy": {"loss": "cross-entropy"},
+    "several-batch": {"batch_size": 0},
+}
+
+
+class Replicated(NamedTuple):
+    """Duels whose arms are tuned K times."""
+
+    arms: dict[str, tuple[str, ...]]  # by name: the settings that an arm adds to AdamW's
+    together: Sequence[dict[str, Line]]  # versions of the task: one setting is searched for those of a group
+    unseen: dict[str, Line]  # versions in which that setting is only judged
+    tuning_seed: int
+    fresh_seed: int
+    fresh: int  # seeds of each tuning
+
+
+APART = [{name: fixed} for name, fixed in REGIMES.items()]
+DUELS = {
+    "duels": Replicated(ADDED, APART, {}, 10_000, 20_000, 5),
+    "others": Replicated(OTHERS, APART, {}, 10_000, 20_000, 5),
+    "several": Replicated(ADDED, [SEVERAL], {"several-unseen": {}}, 30_000, 40_000, 3),
+}
 SLOW: dict[str, tuple[str, Line]] = {  # arms with an exponential average: the setting that is its decay, and others
     "adamw+ema": ("alpha", {"filter": "ema"}),
     "adamw+average": ("average", {}),
@@ -124,9 +150,10 @@ SLOW: dict[str, tuple[str, Line]] = {  # arms with an exponential average: the s
 BETAS = ((0.9, 0.98), (0.9, 0.95), (0.9, 0.999), (0.8, 0.98), (0.5, 0.98), (0.5, 0.9))
 
 
-def propose(trial: Any, arm: str, regime: str) -> Line:
+def propose(trial: Any, arm: str, fixed: Iterable[str]) -> Line:
+    """The setting that a search tries next; `fixed` are names of settings that it must not choose."""
     values: Line = {"lr": trial.suggest_float("lr", 1e-3, 0.3, log=True)}
-    if regime != "no-decay":
+    if "weight_decay" not in fixed:
         values["weight_decay"] = trial.suggest_float("weight_decay", 1e-3, 30.0, log=True)
     if arm != "muon":
         values["betas"] = BETAS[trial.suggest_categorical("betas", list(range(6)))]
@@ -159,38 +186,55 @@ def run_duels(stage: str, folder: Path) -> None:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    arms = DUELS[stage]
+    asked = DUELS[stage]
     done = {(line["regime"], line["replicate"]) for line in read(folder, stage) if line["role"] == "end"}
-    for regime, fixed in REGIMES.items():
+    for versions in asked.together:
+        regime = next(iter(versions))
         for replicate in range(K):
             if (regime, replicate) in done:
                 continue
-            here: Line = {"regime": regime, "replicate": replicate}
             lines, best = list[Line](), dict[str, Line]()
-            for arm in arms:
-                study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=replicate))
-                found: list[tuple[float, int, Line]] = []
-                for number in range(TRIALS):
-                    trial = study.ask()
-                    values = {**propose(trial, arm, regime), **fixed}
-                    line = run_one(values, 10000 + replicate, steps=BUDGET, every=EVERY)
-                    study.tell(trial, search_value(line))
-                    found.append((search_value(line), number, values))
-                    lines.append({**here, "role": "trial", "arm": arm, "n": number, **line})
-                best[arm] = min(found, key=lambda each: each[:2])[2]
-            for seed in range(20000 + FRESH * replicate, 20000 + FRESH * (replicate + 1)):
-                for arm, added in arms.items():
-                    roles = {"fresh": best[arm]}
-                    if added:
-                        roles["without"] = {k: v for k, v in best[arm].items() if k not in added}
-                        roles["with"] = {**best["adamw"], **{k: best[arm][k] for k in added}}
-                    for role, values in roles.items():
-                        lines.append(
-                            {**here, "role": role, "arm": arm, **run_one(values, seed, steps=BUDGET, every=EVERY)}
-                        )
-            lines.append({**here, "role": "end"})
+            for arm in asked.arms:
+                best[arm], trials = tune(arm, versions, replicate, asked.tuning_seed + replicate)
+                lines += trials
+            first = asked.fresh_seed + asked.fresh * replicate
+            for name, fixed in {**versions, **asked.unseen}.items():
+                for seed in range(first, first + asked.fresh):
+                    for arm, added in asked.arms.items():
+                        for role, values in sides_of(best, arm, added).items():
+                            line = run_one({**values, **fixed}, seed, steps=BUDGET, every=EVERY)
+                            lines.append({"regime": name, "replicate": replicate, "role": role, "arm": arm, **line})
+            lines.append({"regime": regime, "replicate": replicate, "role": "end"})
             with (folder / f"{stage}.jsonl").open("a") as file:
                 file.write("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def tune(arm: str, versions: dict[str, Line], replicate: int, seed: int) -> tuple[Line, list[Line]]:
+    """The setting with the smallest geometric mean over versions of the task, and all runs of its search."""
+    import optuna
+
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=replicate))
+    names = {name for fixed in versions.values() for name in fixed}
+    found, lines = list[tuple[float, int, Line]](), list[Line]()
+    for number in range(TRIALS):
+        trial = study.ask()
+        values = propose(trial, arm, names)
+        runs = {name: run_one({**values, **fixed}, seed, steps=BUDGET, every=EVERY) for name, fixed in versions.items()}
+        value = statistics.geometric_mean(search_value(run) for run in runs.values())
+        study.tell(trial, value)
+        found.append((value, number, values))
+        about: Line = {"replicate": replicate, "role": "trial", "arm": arm, "n": number}
+        lines += [{"regime": name, **about, **run} for name, run in runs.items()]
+    return min(found, key=lambda each: each[:2])[2], lines
+
+
+def sides_of(best: dict[str, Line], arm: str, added: Sequence[str]) -> dict[str, Line]:
+    """What an arm is judged by on fresh seeds: its own setting, and if it adds something, both controls."""
+    sides = {"fresh": best[arm]}
+    if added:
+        sides["without"] = {name: value for name, value in best[arm].items() if name not in added}
+        sides["with"] = {**best["adamw"], **{name: best[arm][name] for name in added}}
+    return sides
 
 
 # Reading ------------------------------------------------------------------------------------------------------------
@@ -217,7 +261,7 @@ def crossings(line: Line) -> tuple[Crossing, Crossing]:
 def is_whole(stage: str, lines: Sequence[Line]) -> bool:
     """Whether all runs of a stage are among the lines."""
     if stage in DUELS:
-        return sum(line["role"] == "end" for line in lines) == K * len(REGIMES)
+        return sum(line["role"] == "end" for line in lines) == K * len(DUELS[stage].together)
     cells, seeds = STAGES[stage]
     return len(lines) == len(list(cells())) * len(seeds)
 
