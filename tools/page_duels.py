@@ -33,6 +33,13 @@ REGIMES = {
     "little-data": "30% of the data",
     "noise": "5% wrong answers",
 }
+TOGETHER = {  # one setting for all of these (docs/plan.md, M)
+    "several-17": "modulus 17",
+    "several-31": "modulus 31",
+    "several-entropy": "cross-entropy",
+    "several-batch": "all in one batch",
+    "several-unseen": "modulus 23, which no search has seen",
+}
 OF_TASK = {("addition", "little-data"): "40% of the data"}  # another share than usual
 NAMES = {
     "adamw+ema": "EMA",
@@ -86,8 +93,13 @@ class Duel(NamedTuple):
     @property
     def title(self) -> str:
         """The task, and how it was changed."""
-        how = OF_TASK.get((self.task, self.regime), REGIMES[self.regime])
+        how = OF_TASK.get((self.task, self.regime), {**REGIMES, **TOGETHER}[self.regime])
         return f"{TASKS[self.task]}, {how}" if how else TASKS[self.task]
+
+    @property
+    def group(self) -> str:
+        """The tables that it is for: by the held target, by the final loss, or one setting for several tasks."""
+        return "together" if self.regime in TOGETHER else self.objective
 
     @property
     def of(self) -> Any:
@@ -133,7 +145,8 @@ def load_duels(folder: Path) -> list[Duel]:
         found.append(Duel(name, *about_all, fighters))
     if (folder / "addition_runs.parquet").exists():
         found += small_duels(read_parquet(folder / "addition_runs.parquet"))
-    return sorted(found, key=lambda duel: (list(TASKS).index(duel.task), list(REGIMES).index(duel.regime)))
+    regimes = [*REGIMES, *TOGETHER]
+    return sorted(found, key=lambda duel: (list(TASKS).index(duel.task), regimes.index(duel.regime)))
 
 
 def make_fighter(
@@ -147,7 +160,7 @@ def small_duels(runs: pl.DataFrame) -> list[Duel]:
     """The replicated duels of the small task, one for each regime."""
     kept = runs.filter(pl.col("role").is_not_null() & (pl.col("role") != "trial"))
     found: list[Duel] = []
-    for regime in REGIMES:
+    for regime in (*REGIMES, *TOGETHER):
         sides: dict[tuple[str, str | None], dict[int, list[dict[str, Any]]]] = {}
         for row in kept.filter(pl.col("regime") == regime).iter_rows(named=True):
             side = {"fresh": (row["arm"], None), "without": ("adamw", row["arm"])}.get(

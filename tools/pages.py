@@ -341,9 +341,9 @@ class Evidence:
     def _duels(self) -> list[page_duels.Duel]:
         return page_duels.load_duels(self.folder)
 
-    def replicated(self, objective: str = "held") -> list[page_duels.Duel]:
-        """The duels whose arms were tuned many times."""
-        return [duel for duel in self._duels if duel.tunings > 1 and duel.objective == objective]
+    def replicated(self, group: str = "held") -> list[page_duels.Duel]:
+        """The duels of a group whose arms were tuned many times."""
+        return [duel for duel in self._duels if duel.tunings > 1 and duel.group == group]
 
     def judged(self, name: str, arm: str, settings_of: str | None = None) -> stats.Verdict:
         """The verdict on an arm of a duel, as tuned, or on a control."""
@@ -367,24 +367,24 @@ class Evidence:
             raise ClaimError(f"results/ has no {arm} in the duel {name}")
         return found.at_edge(setting)
 
-    def words(self, arm: str, settings_of: str | None = None, objective: str = "held") -> list[str]:
+    def words(self, arm: str, settings_of: str | None = None, group: str = "held") -> list[str]:
         """The words on an arm in all replicated duels that have it."""
-        found = [duel.judge(arm, settings_of) for duel in self.replicated(objective)]
+        found = [duel.judge(arm, settings_of) for duel in self.replicated(group)]
         return [each.word for each in found if each is not None]
 
-    def shares(self, arm: str, objective: str = "held") -> list[str]:
+    def shares(self, arm: str, group: str = "held") -> list[str]:
         """The words on what an addition itself does, in all replicated duels that have it."""
-        found = [duel.share(arm) for duel in self.replicated(objective)]
+        found = [duel.share(arm) for duel in self.replicated(group)]
         return [each.word for each in found if each is not None]
 
-    def tuned_table(self, arms: Sequence[str], objective: str = "held", by: str = "steps") -> str:
-        return markdown(page_duels.tuned_rows(self.replicated(objective), arms, by))
+    def tuned_table(self, arms: Sequence[str], group: str = "held", by: str = "steps") -> str:
+        return markdown(page_duels.tuned_rows(self.replicated(group), arms, by))
 
-    def share_table(self, objective: str = "held") -> str:
-        return markdown(page_duels.share_rows(self.replicated(objective), page_duels.FILTERS))
+    def share_table(self, group: str = "held") -> str:
+        return markdown(page_duels.share_rows(self.replicated(group), page_duels.FILTERS))
 
-    def line_table(self, objective: str = "held") -> str:
-        return markdown(page_duels.line_rows(self.replicated(objective)))
+    def line_table(self, group: str = "held") -> str:
+        return markdown(page_duels.line_rows(self.replicated(group)))
 
     def once_table(self) -> str:
         return markdown(page_duels.once_rows([duel for duel in self._duels if duel.tunings == 1]))
