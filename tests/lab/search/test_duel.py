@@ -306,6 +306,10 @@ def test_the_tables_hold_plain_values(helped: Outcome) -> None:
         ({"tuning_seeds": 101}, r"tuning_seeds must be in \[1, 100\], got 101"),
         ({"seed": -1}, "seed must be >= 0, got -1"),
         ({"regime": "paper"}, "arms of modmul in regime paper must begin with adam, as published, got adamw"),
+        (
+            {"given": {"two_stage": 5}},
+            "arm adamw: two_stage needs a filter, got none; --grid NAME=VALUE fixes a setting for the arms that",
+        ),
         ({"regime": "small-batch"}, "batch_size must not be fixed for all arms of this duel, got 8"),
         ({"regime": "easy"}, "regime must be one of tuned, .* got easy"),
         ({"objective": "stable"}, "objective of a duel must be held, first, .* got stable"),

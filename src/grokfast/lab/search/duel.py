@@ -20,7 +20,7 @@ from grokfast.lab.search.objective import LEVEL, OBJECTIVES, check_objective, mo
 from grokfast.lab.search.outcome import Outcome, outcome_of, write_outcome
 from grokfast.lab.search.progress import Watch, begin_in, carry_out, line_watch, time_text
 from grokfast.lab.search.search import Journal, check_sweep
-from grokfast.lab.search.space import REGIMES, Dimension, read_arm, read_varied
+from grokfast.lab.search.space import REGIMES, Dimension, Part, read_arm, read_varied
 from grokfast.lab.search.workers import Job, Limits, Tell, check_engine, count_workers, leading, open_pool
 from grokfast.lab.settings import Settings, command_line, name_of, plain_word, resolve, settings_of, short_hash
 from grokfast.lab.stats import HOLD
@@ -74,12 +74,27 @@ def make_duel(
         sizes = {**sizes, "tunings": 1}
     duel = Duel(asked, found, regime, objective, typed=tuple(typed), **sizes)
     check_sizes(duel)
-    for name, (fixed, ranges) in found.items():
-        settings = resolve(**fixed)
+    for name, settings in settings_of_arms(found).items():
         rehearse(settings, make_task(settings))  # before anything is written
-        if ranges:
+        if found[name][1]:
             check_sweep(duel.search(name, 0))
     return duel
+
+
+def settings_of_arms(arms: Mapping[str, Part]) -> dict[str, Settings]:
+    """The settings of each arm before it is tuned; ValueError if one that all arms share does not fit all of them."""
+    found, errors = dict[str, Settings](), dict[str, ValueError]()
+    for name, (fixed, _) in arms.items():
+        try:
+            found[name] = resolve(**fixed)
+        except ValueError as error:
+            errors[name] = error
+    for name, error in errors.items():
+        if not found:
+            raise error
+        only = "--grid NAME=VALUE fixes a setting for the arms that have it"
+        raise ValueError(f"arm {name}: {error}; {only}") from error
+    return found
 
 
 # Carrying it out ----------------------------------------------------------------------------------------------------
