@@ -71,9 +71,9 @@ class Fighter(NamedTuple):
             for rows in self.runs
         ]
 
-    def at_edge(self, name: str) -> int:
-        """In how many tunings the best value of a setting was near the end of its range."""
-        return sum(name in about["edges"] for about in self.about)
+    def at_edge(self, name: str, end: str = "upper") -> int:
+        """In how many tunings the best value of a setting was near this end of its range."""
+        return sum(about["edges"].get(name) == end for about in self.about)
 
     @property
     def spread(self) -> Spread:
@@ -178,10 +178,11 @@ def small_duels(runs: pl.DataFrame) -> list[Duel]:
 
 def small_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """A run of the small task as a row of duels.csv."""
-    held = steps_to(Crossing(row["held_after"], row["held"]), diverged=row["diverged"])
-    first = row["held_after"] if row["first"] is None else row["first"]
+    held, first = (
+        steps_to(Crossing(row["held_after"], row[name]), diverged=row["diverged"]) for name in ("held", "first")
+    )
     edges = {RATE.name: end} if (end := edge_of(RATE, row["lr"])) else {}
-    numbers = {"steps": held.value, "reached": held.exact, "first": first, "first_exact": row["first"] is not None}
+    numbers = {"steps": held.value, "reached": held.exact, "first": first.value, "first_exact": first.exact}
     return {**numbers, "edges": edges}
 
 

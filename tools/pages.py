@@ -220,9 +220,9 @@ class Evidence:
             raise ClaimError(f"results/ has no run of {task} with {given or 'the usual settings'}")
         return self.arms[key]
 
-    def tuned(self) -> Arm:
-        """AdamW without a filter, as tuned for the leaderboard."""
-        return self.arm("modmul", **tables.FOUR["tuned AdamW"])
+    def best_without(self) -> Arm:
+        """AdamW that holds the target without a filter: weight decay 1, clipped gradients, averaged weights."""
+        return self.held_arm(weight_decay=1.0, clip_norm=1.0, average=0.95)
 
     def picture(self, name: str, words: str | None = None) -> str:
         """A picture by name; it is drawn when the page is written. `words` are for those who cannot see it."""
@@ -345,6 +345,10 @@ class Evidence:
         """The duels of a group whose arms were tuned many times."""
         return [duel for duel in self._duels if duel.tunings > 1 and duel.group == group]
 
+    def duel_names(self, group: str = "held") -> list[str]:
+        """For sentences that count these duels."""
+        return [duel.name for duel in self.replicated(group)]
+
     def judged(self, name: str, arm: str, settings_of: str | None = None) -> stats.Verdict:
         """The verdict on an arm of a duel, as tuned, or on a control."""
         (duel,) = [duel for duel in self._duels if duel.name == name]
@@ -361,7 +365,7 @@ class Evidence:
         return found
 
     def at_edge(self, name: str, arm: str, setting: str) -> int:
-        """In how many tunings of an arm the best value of a setting was near the end of its range."""
+        """In how many tunings of an arm the best value of a setting was near the upper end of its range."""
         (found,) = [duel.find(arm) for duel in self._duels if duel.name == name]
         if found is None:
             raise ClaimError(f"results/ has no {arm} in the duel {name}")
