@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ from grokfast.lab.runs.directory import Run
 from grokfast.lab.runs.metrics import Row
 from grokfast.lab.runs.recording import load_snapshots
 from grokfast.lab.settings import optim_of
+from grokfast.lab.tasks.base import Evaluation
 from grokfast.lab.tasks.modular.task import ModularTask
+from grokfast.lab.training import run as run_module
 from grokfast.lab.training.loop import Watcher, evaluation_steps
 from grokfast.lab.training.optim import make_optimizers
-from grokfast.lab.training.run import resume, train
+from grokfast.lab.training.run import resume, run_seconds, time_of, train
 
 
 def finish(directory: Path, **changes: Any) -> Run:
@@ -281,3 +284,30 @@ def test_each_run_reports_its_own_peak_memory(runs_dir: Path) -> None:
     assert large.summary is not None
     assert small.summary is not None
     assert small.summary["peak_memory_bytes"] < large.summary["peak_memory_bytes"]
+
+
+def test_an_estimate_counts_every_step_and_every_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = list[object]()
+
+    def one_second(work: Callable[[], object]) -> float:
+        kinds.append(work())
+        return 1.0
+
+    monkeypatch.setattr(run_module, "time_of", one_second)
+    before = torch.get_rng_state()
+    assert run_seconds(tiny(steps=30, eval_every=4)) == 30 + 8  # also after the last step
+    assert torch.equal(torch.get_rng_state(), before)
+    assert kinds[0] is None
+    assert isinstance(kinds[1], Evaluation)
+
+
+def test_the_first_call_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    takes = iter([50.0, 0.2, 0.4, 9.0])
+
+    def work() -> None:
+        nonlocal now
+        now += next(takes)
+
+    monkeypatch.setattr(run_module.time, "perf_counter", lambda: now)
+    assert time_of(work) == pytest.approx(0.3)  # two calls take longer than is enough

@@ -25,7 +25,7 @@ from grokfast.lab.search.workers import Job, Limits, Tell, check_engine, count_w
 from grokfast.lab.settings import Settings, command_line, name_of, plain_word, resolve, settings_of, short_hash
 from grokfast.lab.stats import HOLD
 from grokfast.lab.tasks import find_task
-from grokfast.lab.training.run import make_task, rehearse
+from grokfast.lab.training.run import make_task, rehearse, run_seconds
 
 STEPS = 3000  # budget of a run, unless the task's own is smaller
 DUEL = "duel.json"
@@ -137,13 +137,14 @@ def contest_in(duel: Duel, folder: Path, tell: Tell) -> Contest:
 
 
 def budget_lines(duel: Duel, workers: int) -> list[str]:
-    """The plan of a duel, and how long it may take."""
+    """The plan of a duel, and how long it may take on this machine."""
     searched = sum(bool(ranges) for _, ranges in duel.arms.values())
     tuned = f"{searched} arms x {duel.tunings} tunings x {duel.trials} trials x {duel.tuning_seeds} seeds"
     sides, steps = len(duel.sides()), duel.given["steps"]
     controls = f" (of them {sides - len(duel.arms)} controls)" if sides > len(duel.arms) else ""
     fresh = f"{sides} sides{controls} x {duel.tunings} tunings x {duel.seeds} fresh seeds"
-    seconds = START + duel.total * steps * find_task(duel.given["task"]).step_seconds / workers
+    first, _ = next(iter(duel.arms.values()))
+    seconds = START + duel.total * run_seconds(resolve(**first)) / workers
     return [
         f"{duel.given['task']}, regime {duel.regime}: {' '.join(duel.arms)}",
         f"{tuned if searched else 'no tuning'}, then {fresh}: {duel.total:,} runs of at most {steps:,} steps",

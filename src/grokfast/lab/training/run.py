@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from grokfast.lab.settings import Settings, check_device, filter_of, name_of, op
 from grokfast.lab.tasks.base import Size, Task
 from grokfast.lab.tasks.contract import check_contract, check_members, check_same_probe, probe
 from grokfast.lab.tasks.data import check_same_data
-from grokfast.lab.training.loop import Loop, Watcher
+from grokfast.lab.training.loop import Loop, Watcher, evaluation_steps
 from grokfast.lab.training.machine import (
     check_memory,
     describe_machine,
@@ -24,7 +26,9 @@ from grokfast.lab.training.machine import (
     keep_freed_memory,
     random_stream,
 )
-from grokfast.lab.training.optim import attach_filter, make_optimizers
+from grokfast.lab.training.optim import attach_filter, make_optimizers, switch
+
+ENOUGH = 0.3  # seconds to measure how long something takes
 
 
 def train(
@@ -156,3 +160,33 @@ def rehearse_step(settings: Settings, model: nn.Module) -> None:
         raise ValueError(f"{config.optimizer} cannot train this model: {one_line(error)}") from error
     for handle in handles:
         handle.remove()
+
+
+# How long will it take? -----------------------------------------------------------------------------------------------
+
+
+def run_seconds(settings: Settings) -> float:
+    """How long a run of the whole budget takes, from a few steps and evaluations that are discarded."""
+    task = make_task(settings)
+    with random_stream(settings["seed"], settings["device"]):
+        optimizers = make_optimizers(task.model, optim_of(settings))
+        switch(optimizers, "train")
+
+        def step() -> None:
+            task.loss(task.next_batch())[0].backward()
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+
+        each, evaluated = time_of(step), time_of(lambda: task.evaluate("val"))
+    return settings["steps"] * each + len(list(evaluation_steps(settings, task.epoch_steps, 0))) * evaluated
+
+
+def time_of(work: Callable[[], object]) -> float:
+    """The mean time of a call, without the first one."""
+    work()
+    began, calls = time.perf_counter(), 0
+    while not calls or time.perf_counter() - began < ENOUGH:
+        work()
+        calls += 1
+    return (time.perf_counter() - began) / calls
