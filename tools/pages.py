@@ -364,12 +364,12 @@ class Evidence:
             raise ClaimError(f"results/ has no control of {arm} in the duel {name}")
         return found
 
-    def at_edge(self, name: str, arm: str, setting: str) -> int:
-        """In how many tunings of an arm the best value of a setting was near the upper end of its range."""
+    def fighter(self, name: str, arm: str) -> page_duels.Fighter:
+        """An arm of a duel as tuned: how many of its runs fail, how many best values are near the end of a range."""
         (found,) = [duel.find(arm) for duel in self._duels if duel.name == name]
         if found is None:
             raise ClaimError(f"results/ has no {arm} in the duel {name}")
-        return found.at_edge(setting)
+        return found
 
     def words(self, arm: str, settings_of: str | None = None, group: str = "held") -> list[str]:
         """The words on an arm in all replicated duels that have it."""
