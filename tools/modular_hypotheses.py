@@ -59,6 +59,7 @@ VERDICTS: list[tuple[str, Cell, Cell]] = [
     ),
     *(("1", (op, "MA", 2.0, 1.0), (op, "no filter", 2.0, 1.0)) for op in ("divide", "add", "subtract")),
     *(("2", (op, "MA", 2.0, 1.0), (op, "averaged", 1.0, 1.0)) for op in ("divide", "add", "subtract")),
+    *(("4", (op, "EMA from step 150", 2.0, 1.0), (op, "no filter", 2.0, 1.0)) for op in ("divide", "add", "subtract")),
 ]
 
 
