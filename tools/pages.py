@@ -286,6 +286,10 @@ class Evidence:
         asked: dict[str, Any] = {"optimizer": "adamw", "lr": HELD_RATE, **given}
         return self._held[experiment_of(resolve("modmul", **asked))]
 
+    def held_in_four(self, **given: Any) -> int:
+        """How many of an arm's runs on the four operations hold the target."""
+        return sum(holding(self.held_arm(operation=operation, **given)) for operation in tables.OPERATIONS)
+
     def held_table(self, *operations: str) -> str:
         """The planned runs with five seeds: steps until 0.95 is held, and first reached."""
         whole = [arm for arm in self._held.values() if len(arm.runs) >= 5 and arm.settings["lr"] == HELD_RATE]
@@ -297,7 +301,7 @@ class Evidence:
     def hypothesis_table(self) -> str:
         """The verdicts that were chosen before the runs of docs/plan.md, A."""
         rows: list[tables.Columns] = []
-        for hypothesis, *cells in modular_hypotheses.VERDICTS:
+        for hypothesis, *cells in sorted(modular_hypotheses.VERDICTS, key=lambda verdict: verdict[0]):
             keys = [experiment_of(modular_hypotheses.settings_of(cell, 0)) for cell in cells]
             if all(key in self._held for key in keys):
                 pair = [self._held[key] for key in keys]
