@@ -71,9 +71,9 @@ class Fighter(NamedTuple):
             for rows in self.runs
         ]
 
-    def at_edge(self, name: str, end: str = "upper") -> int:
-        """In how many tunings the best value of a setting was near this end of its range."""
-        return sum(about["edges"].get(name) == end for about in self.about)
+    def at_upper_end(self, name: str) -> int:
+        """In how many tunings the best value of a setting was near the upper end of its range."""
+        return sum(about["edges"].get(name) == "upper" for about in self.about)
 
     @property
     def spread(self) -> Spread:

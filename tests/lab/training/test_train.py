@@ -296,6 +296,8 @@ def test_an_estimate_counts_every_step_and_every_evaluation(monkeypatch: pytest.
     monkeypatch.setattr(run_module, "time_of", one_second)
     before = torch.get_rng_state()
     assert run_seconds(tiny(steps=30, eval_every=4)) == 30 + 8  # also after the last step
+    assert run_seconds(tiny(steps=100, eval_log=1)) == 100 + 3  # after 1, 10 and 100
+    assert run_seconds(tiny(steps=10**12, eval_every=10)) == 10**12 + 10**11
     assert torch.equal(torch.get_rng_state(), before)
     assert kinds[0] is None
     assert isinstance(kinds[1], Evaluation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -173,13 +174,19 @@ def run_seconds(settings: Settings) -> float:
         switch(optimizers, "train")
 
         def step() -> None:
-            task.loss(task.next_batch())[0].backward()
+            loss, _ = task.loss(task.next_batch())
+            loss.backward()
             for optimizer in optimizers:
                 optimizer.step()
                 optimizer.zero_grad()
+            float(loss.detach())  # a GPU works on after the call: wait for it
 
         each, evaluated = time_of(step), time_of(lambda: task.evaluate("val"))
-    return settings["steps"] * each + len(list(evaluation_steps(settings, task.epoch_steps, 0))) * evaluated
+    if settings["eval_log"] is None:  # counted without a list: a budget may be a trillion steps
+        evaluations = math.ceil(settings["steps"] / (settings["eval_every"] or task.epoch_steps))
+    else:
+        evaluations = len(list(evaluation_steps(settings, task.epoch_steps, 0)))
+    return settings["steps"] * each + evaluations * evaluated
 
 
 def time_of(work: Callable[[], object]) -> float:
